@@ -17,6 +17,7 @@ from ..live.messages import DELAYED, IN_FLIGHT, READY
 from ..models import Queue
 from .bulk import BulkJob, claim, go_on
 from .components.operations import Operation
+from .formats import as_number
 from .forms import ParametersForm
 from .logs import log, user_id
 from .operations import sentence_of
@@ -67,16 +68,21 @@ def ask(
 ) -> HttpResponse:
     """Return the question before a job; `question` says what it is about, where that is more than a queue."""
     model_admin.demand(request, job.what.codename)
+    token, about = job.token(), _("This checks %(n)s messages %(about)s.")
     context = {
         "title": _("Are you sure?"),
-        "operation": job.what,
-        "job": job,
         "question": question,
-        "token": job.token(),
-        "form": form if form is not None else ParametersForm(job.what),
+        "about": about % {"n": as_number(job.to_look_at), "about": job.description()},
+        "strong": job.what.title,
+        "help": _("Messages that are sent or delivered from now on are not changed."),
+        "url": model_admin.address("message_bulk"),
+        "forms": [form if form is not None else ParametersForm(job.what)] if job.what.asks else [],
+        "token": token,
+        "hidden": [("token", token)],
+        "is_dangerous": job.what.is_dangerous,
         "back": model_admin.address("message_changelist", queue=job.queue),
     }
-    return model_admin.own_page(request, "message/ask_bulk.html", context)
+    return model_admin.own_page(request, "components/ask.html", context)
 
 
 def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:

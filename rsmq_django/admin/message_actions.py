@@ -61,18 +61,22 @@ def ask(
     """Return the question before an operation, with the form for what it needs."""
     rows = list(queryset)
     keys = {row.key for row in rows}
+    seen = [("seen", value) for value in request.POST.getlist("seen") if value.partition(" ")[2] in keys]
     context = {
         "title": _("Are you sure?") if operation.is_dangerous else operation.title,
-        "operation": operation,
-        "form": form if form is not None else ParametersForm(operation),
-        "rows": [(row, message_list.what(row)) for row in rows],
-        "action_checkbox_name": ACTION_CHECKBOX_NAME,
+        "forms": [form if form is not None else ParametersForm(operation)] if operation.asks else [],
+        "chosen": [(_name_of(row), row.key, ACTION_CHECKBOX_NAME, row.key) for row in rows],
         # Of a page that takes only POST there is one without its last part.
         "back": request.get_full_path().removesuffix("operate/"),
-        "seen": [value for value in request.POST.getlist("seen") if value.partition(" ")[2] in keys],
+        "hidden": [*seen, ("action", operation.name), ("post", "yes")],
         "question": question(operation.name, len(rows), names_of(rows)),
     }
-    return model_admin.own_page(request, "message/ask.html", context)
+    return model_admin.own_page(request, "components/ask.html", context)
+
+
+def _name_of(row: Message) -> Any:
+    name = message_list.what(row)
+    return "" if name == "-" else name
 
 
 def operate(

@@ -86,14 +86,26 @@ def _ask(
 ) -> HttpResponse:
     rows = _concerned(operation, selected)
     seen = {row.key: row.total_sent for row in rows}
+    about = {
+        "purge": _(
+            "This removes all %(count)s messages, including delayed messages and messages in flight. "
+            "The queues are kept. A queue that receives new messages meanwhile is not changed."
+        )
+        % {"count": as_number(sum(row.messages for row in rows))},
+        "pause": _(
+            "Workers stop receiving messages from these queues. "
+            "Running tasks finish, and new messages can still be sent."
+        ),
+    }
     context = {
         "title": _("Are you sure?"),
-        "operation": operation,
+        "about": about.get(operation.name, ""),
+        "url": model_admin.address("queue_bulk"),
+        "is_dangerous": operation.is_dangerous,
         "question": f"{operation.question(len(rows))}: {short_list([row.key for row in rows])}",
         "rows": [(row, _is_ours(row)) for row in rows],
-        "all_messages": sum(row.messages for row in rows),
         "form": form or SelectionForm(operation, initial={"queues": seen}),
-        "queues": json.dumps(seen),
+        "hidden": [("action", operation.name), ("queues", json.dumps(seen))],
         "back": model_admin.address("queue_changelist"),
     }
     return model_admin.own_page(request, "queue/ask_bulk.html", context)

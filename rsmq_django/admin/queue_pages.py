@@ -99,8 +99,15 @@ def enqueue_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
     if task is None or not queue.is_configured:
         # The queue's own tasks first: another one would usually be a mistake.
         paths = sorted(tasks, key=lambda path: (tasks[path].queue_name != queue.name, path))
-        context = {"title": _("Enqueue a task"), "queue": queue, "paths": paths if queue.is_configured else []}
-        return model_admin.own_page(request, "queue/tasks.html", context)
+        context = {
+            "title": _("Enqueue a task"),
+            "queue": queue,
+            "paths": paths if queue.is_configured else [],
+            "about": _("Choose a task. Tasks of this queue are listed first."),
+            "nothing": _("No task is available: none is declared, or the queue is not in the settings."),
+            "trail": [(queue.key, model_admin.address("queue_change", queue.key))],
+        }
+        return model_admin.own_page(request, "components/choose_task.html", context)
     data = request.POST if request.method == "POST" else None
     form, when = CallForm(task, data), WhenForm(data)
     result = enqueue_from(form, when, task, where(queue.name)) if data is not None else None
@@ -140,7 +147,13 @@ def purge_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
     if form.is_bound:
         form.data = {**request.POST.dict(), "total_sent": str(queue.total_sent)}
     form.initial["total_sent"] = queue.total_sent
-    return _form_page(model_admin, request, queue, "purge", forms=[form], button=_("Purge"), is_dangerous=True)
+    about = _(
+        "This removes all %(count)s messages of the queue %(queue)s, including delayed messages "
+        "and messages in flight. The queue itself is kept. Type its name to confirm."
+    ) % {"count": as_number(queue.messages), "queue": queue.key}
+    return _form_page(
+        model_admin, request, queue, "purge", forms=[form], button=_("Purge"), about=about, is_dangerous=True
+    )
 
 
 # -- Pausing ----------------------------------------------------------------------------------------------------------
@@ -232,18 +245,8 @@ def _form_page(
     request: HttpRequest,
     queue: Queue,
     name: str,
-    *,
-    forms: list[Any],
-    button: str,
     **more: Any,
 ) -> HttpResponse:
-    context = {
-        "title": str(VIEWS[name].label),
-        "queue": queue,
-        "name": name,
-        "forms": forms,
-        "button": button,
-        "back": model_admin.address("queue_change", queue.key),
-        **more,
-    }
-    return model_admin.own_page(request, "queue/form.html", context)
+    back = model_admin.address("queue_change", queue.key)
+    context = {"title": str(VIEWS[name].label), "queue": queue, "back": back, "trail": [(queue.key, back)], **more}
+    return model_admin.own_page(request, "components/form.html", context)

@@ -234,17 +234,28 @@ class ReliableQueueAdmin(LiveAdmin):
     def _ask(
         self, request: HttpRequest, row: Any, settling: Operation, receipts: list[str], form: TargetForm
     ) -> HttpResponse:
+        back = self.address("reliablequeue_change", row.key)
+        about = _("This removes %(n)s messages from %(queue)s for good.")
+        if settling.asks:
+            about = _(
+                "This moves %(n)s messages from %(queue)s to the end of another queue. "
+                "They get new ids, and their deliveries are counted from 0."
+            )
+        named = self._named(request, row, settling, receipts)
         context = {
             "title": str(settling.label),
             "queue": row,
-            "settling": settling,
-            "form": form if settling.asks else None,
+            "about": about % {"n": len(receipts), "queue": row.key},
+            "strong": "" if settling.asks else settling.label,
+            "forms": [form] if settling.asks else [],
             "queue_names": form.names[:MAX_NAMES],
-            "action": request.POST["action"],
-            "receipts": self._named(request, row, settling, receipts),
-            "back": self.address("reliablequeue_change", row.key),
+            "chosen": [(text, "", "receipt", receipt) for receipt, text in named],
+            "hidden": [("action", settling.name), ("post", "yes")],
+            "is_dangerous": settling.is_dangerous,
+            "back": back,
+            "trail": [(row.key, back)],
         }
-        return self.own_page(request, "reliablequeue/ask.html", context)
+        return self.own_page(request, "components/ask.html", context)
 
     def _named(self, request: HttpRequest, row: Any, settling: Operation, receipts: list[str]) -> list[tuple[str, str]]:
         """Return each receipt with the beginning of its message, for users who may see bodies."""

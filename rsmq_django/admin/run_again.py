@@ -11,6 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.html import format_html
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from ..core.errors import RedisFailure, RsmqError
@@ -92,14 +93,17 @@ class RunsAgain(_Base):
     def _form_page(
         self, request: HttpRequest, task: Task[..., Any], form: CallForm, when: WhenForm, back: str
     ) -> HttpResponse:
+        dropped = _("The task does not take these arguments of the earlier call any more: %(names)s.")
         context = {
             "title": _("Edit and run %(task)s") % {"task": task.module_path},
+            "help": _("This sends a new call. The earlier call does not change. Unchanged arguments are sent again."),
+            "note": dropped % {"names": ", ".join(map(visible, form.dropped))} if form.dropped else "",
             "forms": [form, when],
-            "dropped": [visible(name) for name in form.dropped],
             "button": _("Run"),
             "back": back,
+            "trail": [(capfirst(str(self.opts.verbose_name)), back)],
         }
-        return self.own_page(request, "run.html", context)
+        return self.own_page(request, "components/form.html", context)
 
 
 def enqueue_from(form: CallForm, when: WhenForm, task: Task[..., Any], options: Mapping[str, Any]) -> Any:

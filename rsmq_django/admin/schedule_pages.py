@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from .. import schedules
@@ -37,8 +38,9 @@ def add_page(model_admin: ScheduleAdmin, request: HttpRequest) -> HttpResponse:
     task = tasks.get(request.GET.get("task", ""))
     back = model_admin.address("schedule_changelist")
     if task is None:
-        context = {"title": _("Add schedule"), "paths": sorted(tasks), "back": back}
-        return model_admin.own_page(request, "schedule/tasks.html", context)
+        about, nothing = _("Choose the task that the schedule runs."), _("No task is declared.")
+        context = {"title": _("Add schedule"), "paths": sorted(tasks), "about": about, "nothing": nothing}
+        return model_admin.own_page(request, "components/choose_task.html", context)
     data = request.POST if request.method == "POST" else None
     form, call = ScheduleForm(data), CallForm(task, data)
     if data is not None and form.is_valid() and call.is_valid():
@@ -71,7 +73,9 @@ def edit_page(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str) 
             logged = _("Changed: %(fields)s") % {"fields": ", ".join(names) or "-"}
             return _answer(model_admin, request, row.name, logged, _("Schedule %(name)s was changed: %(when)s."))
     title = _("Change schedule %(name)s") % {"name": visible(row.name)}
-    return _form_page(model_admin, request, task.module_path, [form, call], title=title, back=back, row=row)
+    return _form_page(
+        model_admin, request, task.module_path, [form, call], title=title, back=back, trail=[(row.name, back)]
+    )
 
 
 def delete_page(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -84,8 +88,16 @@ def delete_page(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str
         when = words_of(row.entry.schedule.timetable) if row.entry.schedule else "-"
         question = _("Delete schedule %(name)s: %(task)s, %(when)s")
         words = {"name": visible(row.name), "task": row.task or "-", "when": when}
-        context = {"title": _("Are you sure?"), "row": row, "back": back, "question": question % words}
-        return model_admin.own_page(request, "schedule/delete.html", context)
+        context = {
+            "title": _("Are you sure?"),
+            "question": question % words,
+            "help": _("Calls that the schedule has already sent are not deleted."),
+            "hidden": [("post", "yes")],
+            "is_dangerous": True,
+            "back": back,
+            "trail": [(row.name, back)],
+        }
+        return model_admin.own_page(request, "components/ask.html", context)
     try:
         schedules.remove(row.name)
     except RedisFailure:
@@ -132,4 +144,6 @@ def _refused(model_admin: ScheduleAdmin, request: HttpRequest, row: Schedule) ->
 def _form_page(
     model_admin: ScheduleAdmin, request: HttpRequest, task: str, forms: list[Any], **words: Any
 ) -> HttpResponse:
-    return model_admin.own_page(request, "schedule/form.html", {"task": task, "forms": forms, **words})
+    about = format_html('{}: <span class="rsmq-mono">{}</span>', _("Task"), task)
+    context = {"about": about, "forms": forms, "button": _("Save"), **words}
+    return model_admin.own_page(request, "components/form.html", context)

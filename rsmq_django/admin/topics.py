@@ -135,15 +135,16 @@ class TopicAdmin(LiveAdmin):
                 return self._ask(request, row, found, found.seek(form.target(), dry_run=True))
             except InvalidValue as error:
                 form.add_error("value", explanation_of(error))
-        return self._seek_page(request, row, found, form=form)
+        return self._seek_page(request, row, found, forms=[form])
 
     def _ask(self, request: HttpRequest, row: Topic, group: Group, plan: SeekResult) -> HttpResponse:
-        return self._seek_page(request, row, group, plan=plan, effects=effects_of(plan))
+        hidden = [("before", str(plan.before)), ("after", str(plan.after)), ("confirmed", "yes")]
+        return self._seek_page(request, row, group, plan=plan, effects=effects_of(plan), hidden=hidden)
 
     def _seek(self, request: HttpRequest, row: Topic, group: Group) -> HttpResponse:
         form = ConfirmForm(request.POST)
         if not form.is_valid():
-            return self._seek_page(request, row, group, form=SeekForm())
+            return self._seek_page(request, row, group, forms=[SeekForm()])
         after = form.cleaned_data["after"]
         plan = group.seek(after, dry_run=True)
         try:
@@ -172,11 +173,15 @@ class TopicAdmin(LiveAdmin):
         return HttpResponseRedirect(self.address("topic_change", row.key))
 
     def _seek_page(self, request: HttpRequest, row: Topic, group: Group, **more: Any) -> HttpResponse:
+        back = self.address("topic_change", row.key)
         context = {
             "title": _("Move position of group %(group)s") % {"group": visible(group.name)},
-            "topic": row,
+            "frame": f"admin/rsmq/components/{'ask' if 'plan' in more else 'form'}.html",
             "group": group.status(),
-            "back": self.address("topic_change", row.key),
+            "button": _("Preview"),
+            "is_dangerous": "plan" in more,
+            "back": back,
+            "trail": [(row.key, back)],
             **more,
         }
         return self.own_page(request, "topic/seek.html", context)

@@ -136,8 +136,19 @@ class WorkflowAdmin(LiveAdmin):
         workflow = self.row_for(request, object_id, "cancel_workflow")
         back = self.address("workflow_change", workflow.key)
         if not request.POST.get("post"):
-            context = {"title": _("Are you sure?"), "workflow": workflow, "back": back}
-            return self.own_page(request, "workflow/ask.html", context)
+            text = _(
+                "This cancels the %(open)s members of %(name)s that have not ended, including running ones. "
+                "No further step or callback will run."
+            )
+            context = {
+                "title": _("Are you sure?"),
+                "about": text % {"open": as_number(workflow.waiting), "name": workflow},
+                "hidden": [("post", "yes")],
+                "is_dangerous": True,
+                "back": back,
+                "trail": [(workflow, back)],
+            }
+            return self.own_page(request, "components/ask.html", context)
         if not _can_be_cancelled(workflow):
             self.tell(request, _("The workflow has already ended."), is_good=False)
             return HttpResponseRedirect(back)

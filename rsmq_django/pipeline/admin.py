@@ -180,11 +180,17 @@ class FailureGroupAdmin(HistoryAdmin):
             self.tell(request, text % {"group": visible(fingerprint)}, is_good=False)
             return HttpResponseRedirect(here)
         if not is_sure:
-            # A Counter has a value for any name, so a template cannot access its items.
-            moved_by_queue = sorted(done.moved.items())
-            context = {"title": _("Retry"), "group": found[0], "here": here, "most": MOST_REDRIVEN}
-            context["moved"] = moved_by_queue
-            context["question"] = question("redrive", sum(done.moved.values()), _name_of(found[0]))
+            context = {
+                "title": _("Retry"),
+                "group": found[0],
+                "question": question("redrive", sum(done.moved.values()), _name_of(found[0])),
+                # A Counter has a value for any name, so a template cannot access its items.
+                "moved": sorted(done.moved.items()),
+                "help": _("Up to %(most)s of each queue at a time.") % {"most": MOST_REDRIVEN},
+                "url": here,
+                "hidden": [("fingerprint", found[0].fingerprint), ("post", "yes")],
+                "back": here,
+            }
             return self.own_page(request, "history/redrive.html", context)
         moved, name = sum(done.moved.values()), _name_of(found[0])
         if moved:
