@@ -1,7 +1,4 @@
-"""`rsmqctl`: the root command, and the only place where errors become error lines and exit codes.
-
-0 is success, including a receive that found nothing; 1 a failure; 2 a usage error; 130 Ctrl-C.
-"""
+"""`rsmqctl`: the root command, and the only place where errors become error lines and exit codes."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from ..core.connection import masked
 from ..core.limits import TIME_UNITS, TimeUnit
 from .completion import completion
 from .diagnosis import doctor
-from .failures import Failed, Interrupted, name_of, text_of
+from .failures import ExitCode, Failed, Interrupted, PipeClosed, WrongUsage, name_of, text_of
 from .messages import message
 from .options import JSON_OPTION, VERBOSE_OPTION, RsmqctlGroup
 from .output import printable
@@ -29,8 +26,6 @@ from .reliable import reliable
 from .session import Session, console_session
 from .task_group import task
 from .topic import topic
-
-FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
 
 @click.group(cls=RsmqctlGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -70,64 +65,69 @@ root.add_command(doctor)
 root.add_command(completion)
 
 
-def main(
-    arguments: Sequence[str] | None = None,
-    *,
-    prog_name: str = "rsmqctl",
-    session: Session | None = None,
-    tree: click.Group = root,
-) -> int:
+def main(arguments: Sequence[str] | None = None, *, prog_name: str = "rsmqctl", session: Session | None = None) -> int:
     """Run a command line and return its exit code."""
     session = session or console_session()
     try:
-        tree.main(
+        run(root, arguments, prog_name=prog_name, session=session)
+    except Failed as failure:
+        return report(failure, session)
+    return ExitCode.SUCCESS
+
+
+def run(
+    command: click.Command,
+    arguments: Sequence[str] | None,
+    *,
+    prog_name: str,
+    session: Session,
+    color: bool | None = None,
+) -> None:
+    """Run a command line. Raises Failed, with an exit code, for every error that its user can cause."""
+    try:
+        command.main(
             None if arguments is None else list(arguments),
             prog_name=prog_name,
             standalone_mode=False,
             obj=session,
-            color=None if _may_colour() else False,
+            color=color if _may_colour() else False,
         )
         sys.stdout.flush()
     except click.UsageError as error:
-        return _report_usage(error, session)
+        raise WrongUsage(error) from error
     except click.ClickException as error:
-        return _report(session, "fileError", error.format_message())
-    except (RsmqError, Failed) as error:
-        code = INTERRUPTED if isinstance(error, Interrupted) else FAILURE
-        return _report(session, name_of(error), text_of(error), error, code=code)
+        raise Failed("fileError", error.format_message()) from error
+    except RsmqError as error:
+        raise Failed(name_of(error), text_of(error)) from error
     except click.Abort as error:
         if isinstance(error.__cause__, KeyboardInterrupt):
-            return _report(session, "interrupted", "interrupted", code=INTERRUPTED)
-        return _report(session, "aborted", "aborted; nothing was changed")
+            raise Interrupted from error
+        raise Failed("aborted", "aborted; nothing was changed") from error
     except OSError as error:
         if error.errno != errno.EPIPE:
             raise
         _forget_stdout()
-        return FAILURE
-    return 0
+        raise PipeClosed from error
+
+
+def report(failure: Failed, session: Session) -> ExitCode:
+    """Print one line about a failure on stderr, and return the exit code."""
+    if session.verbose and not isinstance(failure, WrongUsage | PipeClosed):
+        click.echo("".join(traceback.format_exception(failure.__cause__ or failure)), err=True, nl=False)
+    if isinstance(failure, PipeClosed):
+        pass
+    elif session.json:
+        click.echo(json.dumps({"error": failure.name, "message": failure.text}), err=True)
+    elif isinstance(failure, WrongUsage):
+        failure.error.show()
+    else:
+        start = click.style("Error:", fg="red") if _may_colour() else "Error:"
+        click.echo(f"{start} {printable(failure.text)}", err=True)
+    return failure.code
 
 
 def _may_colour() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _report(session: Session, name: str, text: str, error: BaseException | None = None, *, code: int = FAILURE) -> int:
-    """Print one line about the error on stderr, and return the exit code."""
-    if session.verbose and error is not None:
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    if session.json:
-        click.echo(json.dumps({"error": name, "message": text}), err=True)
-    else:
-        start = click.style("Error:", fg="red") if _may_colour() else "Error:"
-        click.echo(f"{start} {printable(text)}", err=True)
-    return code
-
-
-def _report_usage(error: click.UsageError, session: Session) -> int:
-    if session.json:
-        return _report(session, "usage", error.format_message(), code=USAGE)
-    error.show()
-    return USAGE
 
 
 def _forget_stdout() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -19,27 +20,95 @@ from .session import Session
 COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
+@dataclass
+class ServerReport:
+    """What was found on one server, and repaired."""
+
+    #: The connection of the settings; None for a server that was named by its URL.
+    alias: str | None
+    client: Client
+    findings: list[Finding]
+    repairs: list[Repair] = field(default_factory=list)
+
+
 @click.command(cls=RsmqctlCommand)
 @click.option("--deep", is_flag=True, help="Check every message, not only the first 20,000 of each queue.")
 @click.option("--repair", "repairs", is_flag=True, help="Repair the repairable findings; checks every message.")
 @yes_option
+@click.option(
+    "--fail-level",
+    type=click.Choice([level.name.lower() for level in Severity]),
+    default=Severity.ERROR.name.lower(),
+    show_default=True,
+    help="Exit with 1 if there is a finding of this severity or a higher one.",
+)
 @click.pass_obj
-def doctor(session: Session, /, deep: bool, repairs: bool, yes: bool) -> None:
-    """Check the server and its queues for problems.
+def doctor(session: Session, /, deep: bool, repairs: bool, yes: bool, fail_level: str) -> None:
+    """Check servers and queues for problems.
 
-    Changes nothing without --repair. Exits with 1 when there is a warning or an error, else with 0.
+    Checks the settings of the server, traces of other clients and of crashes, and lost messages; in a project, all
+    connections, the differences to the settings, and whether workers consume the queues. Changes nothing without
+    --repair. A repair looks twice, five seconds apart, and skips findings that have changed: it is safe while workers
+    run.
+
+    \b
+    rsmqctl doctor --deep                  check every message, also of very long queues
+    rsmqctl doctor --repair                list the repairs, ask for confirmation, repair
+    rsmqctl doctor --repair --yes          the same without confirmation, for scripts
+    rsmqctl doctor --fail-level warning    exit with 1 for warnings as well
     """
-    client = session.client()
-    findings = examine_server(session, client, deep=deep or repairs)
+    if yes and not repairs:
+        raise click.UsageError("--yes needs --repair.")
+    if repairs and session.json and not yes:
+        raise click.UsageError("--repair with --json needs --yes.")
+    reports = [examine_and_show(session, *server, deep=deep or repairs) for server in session.servers().items()]
     if repairs:
-        repair_all(session, client, findings, yes=yes)
+        repair_servers(session, reports, yes=yes)
+    state = session.used_project.state() if session.used_project else None
+    if session.json:
+        write_json({"state": state, "connections": [report_as_json(report) for report in reports]})
+    elif state is not None:
+        click.echo(f"all connections: {printable(state)}")
+    fail_if_unhealthy(reports, Severity[fail_level.upper()])
+
+
+def examine_and_show(session: Session, alias: str | None, client: Client, *, deep: bool) -> ServerReport:
+    """Examine a server, and print the findings for people, worst first."""
+    report = ServerReport(alias, client, examine_server(session, client, deep=deep))
+    if not session.json:
+        if alias is not None:
+            click.secho(f"connection {alias}: {counted_findings(report.findings)}", bold=True)
+        if alias is None or report.findings:
+            print_findings(session, report.findings)
+    return report
+
+
+def repair_servers(session: Session, reports: Sequence[ServerReport], *, yes: bool) -> None:
+    """Ask once, repair what can be repaired on all servers, and examine the changed ones again."""
+    repairable = [[finding for finding in report.findings if finding.repair] for report in reports]
+    if not any(repairable):
         return
-    print_findings(session, findings)
-    bad = sum(finding.severity > Severity.NOTE for finding in findings)
+    confirm(repair_question(sum(map(len, repairable))), yes=yes)
+    for report, findings in zip(reports, repairable, strict=True):
+        if not findings:
+            continue
+        report.repairs = apply_repairs(session, report.client, findings)
+        if not session.json:
+            click.echo("\n".join([*map(outcome, report.repairs), "After the repair:"]))
+        report.findings = examine_and_show(session, report.alias, report.client, deep=True).findings
+
+
+def fail_if_unhealthy(reports: Sequence[ServerReport], level: Severity) -> None:
+    """Raise Failed for failed repairs, and for findings of this severity or a higher one."""
+    repairs = [one for report in reports for one in report.repairs]
+    fail_if_not_repaired(repairs)
+    findings = [finding for report in reports for finding in report.findings]
+    bad = sum(finding.severity >= level for finding in findings)
     if bad:
+        kinds = " or ".join(f"{each.name.lower()}s" for each in Severity if each >= level)
         repairable = sum(finding.repair is not None for finding in findings)
         hint = f"; --repair repairs {repairable} of all" if repairable else ""
-        raise Failed("unhealthy", f"{bad} of {len(findings)} findings are warnings or errors{hint}")
+        raise Failed("unhealthy", f"{bad} of {len(findings)} findings are {kinds}{hint}")
 
 
 @click.command(cls=RsmqctlCommand)
@@ -64,7 +133,8 @@ def repair(session: Session, /, name: str | None, dry_run: bool, yes: bool) -> N
 def examine_server(session: Session, client: Client, *, deep: bool) -> list[Finding]:
     """Return the findings about the server; on a terminal, show the current check."""
     with StatusLine(is_quiet=session.json) as line:
-        return examine(client, settings=session.expected(client), deep=deep, progress=line.show_progress)
+        findings = examine(client, settings=session.expected(client), deep=deep, progress=line.show_progress)
+    return session.used_project.reviewed(client, findings) if session.used_project else findings
 
 
 def repair_all(session: Session, client: Client, findings: Sequence[Finding], *, yes: bool) -> None:
@@ -73,22 +143,37 @@ def repair_all(session: Session, client: Client, findings: Sequence[Finding], *,
     if not session.json:
         print_findings(session, repairable)
     if repairable:
-        confirm(f"Repair {'this' if len(repairable) == 1 else f'these {len(repairable)}'}?", yes=yes)
+        confirm(repair_question(len(repairable)), yes=yes)
+    done = apply_repairs(session, client, repairable)
+    if session.json:
+        write_json([repair_as_json(one) for one in done])
+    else:
+        for one in done:
+            click.echo(outcome(one))
+    fail_if_not_repaired(done)
+
+
+def repair_question(number: int) -> str:
+    """Return the question before a number of repairs."""
+    return f"Repair {'this' if number == 1 else f'these {number}'}?"
+
+
+def apply_repairs(session: Session, client: Client, repairable: Sequence[Finding]) -> list[Repair]:
+    """Repair findings of one server; on a terminal, show that the command waits."""
     with StatusLine(is_quiet=session.json) as line:
 
         def wait(seconds: float) -> None:
             line.show("waiting to confirm that the findings persist")
             time.sleep(seconds)
 
-        done = repair_findings(client, repairable, settings=session.expected(client), wait=wait)
-    if session.json:
-        write_json([as_json(one.finding) | {"changed": one.changed, "failure": one.failure} for one in done])
-    else:
-        for one in done:
-            click.echo(outcome(one))
-    failed = sum(bool(one.failure) for one in done)
+        return repair_findings(client, repairable, settings=session.expected(client), wait=wait)
+
+
+def fail_if_not_repaired(repairs: Sequence[Repair]) -> None:
+    """Raise Failed when a repair has failed."""
+    failed = sum(bool(one.failure) for one in repairs)
     if failed:
-        raise Failed("notRepaired", f"{failed} of {len(done)} findings could not be repaired")
+        raise Failed("notRepaired", f"{failed} of {len(repairs)} findings could not be repaired")
 
 
 def print_findings(session: Session, findings: Sequence[Finding]) -> None:
@@ -136,3 +221,22 @@ def as_json(finding: Finding) -> dict[str, Any]:
         "repair": finding.repair,
         "examples": list(finding.examples),
     }
+
+
+def repair_as_json(done: Repair) -> dict[str, Any]:
+    """Return the JSON object of a repair: its finding, and the result."""
+    return as_json(done.finding) | {"changed": done.changed, "failure": done.failure}
+
+
+def report_as_json(report: ServerReport) -> dict[str, Any]:
+    """Return the JSON object of a server."""
+    return {
+        "alias": report.alias,
+        "findings": [as_json(finding) for finding in report.findings],
+        "repairs": [repair_as_json(done) for done in report.repairs],
+    }
+
+
+def counted_findings(findings: Sequence[Finding]) -> str:
+    """Return "1 finding" or "3 findings"."""
+    return f"{len(findings) or 'no'} finding{'' if len(findings) == 1 else 's'}"

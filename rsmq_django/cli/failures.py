@@ -7,12 +7,26 @@ the business of `app`.
 from __future__ import annotations
 
 import re
+from enum import IntEnum
+
+import click
 
 from ..core import RsmqError, errors
 
 
+class ExitCode(IntEnum):
+    """The exit codes of all commands; docs/reference/rsmqctl.md explains them."""
+
+    SUCCESS = 0
+    FAILURE = 1
+    USAGE = 2
+    INTERRUPTED = 130
+
+
 class Failed(Exception):
     """A command failed; `name` is the error for programs, `text` the error line."""
+
+    code = ExitCode.FAILURE
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(text)
@@ -23,8 +37,27 @@ class Failed(Exception):
 class Interrupted(Failed):
     """The command was interrupted by Ctrl-C; `text` states the progress so far."""
 
+    code = ExitCode.INTERRUPTED
+
     def __init__(self, text: str = "interrupted") -> None:
         super().__init__("interrupted", text)
+
+
+class WrongUsage(Failed):
+    """The command line is wrong; `error` can print the usage of the command."""
+
+    code = ExitCode.USAGE
+
+    def __init__(self, error: click.UsageError) -> None:
+        super().__init__("usage", error.format_message())
+        self.error = error
+
+
+class PipeClosed(Failed):
+    """The reader of the output has ended (`| head`); nothing is printed about it."""
+
+    def __init__(self) -> None:
+        super().__init__("pipeClosed", "")
 
 
 #: Class of the error, a pattern in its text, its replacement.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -15,7 +15,7 @@ from .failures import Failed
 from .options import RsmqctlCommand, complete_queue_name, dry_run_option, name_option
 from .output import TextTable, printable
 from .session import Session
-from .transfers import carry_out, print_result
+from .transfers import MessagesStayed, carry_out, print_result
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,7 +65,16 @@ def move(session: Session, /, name: str, target: str, dry_run: bool, ids: tuple[
 
 
 @click.command(cls=RsmqctlCommand)
-@name_option
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queue_name)
+@click.option(
+    "-n",
+    "--name",
+    "names",
+    multiple=True,
+    metavar="QUEUE",
+    shell_complete=complete_queue_name,
+    help="A dead-letter queue, as the argument; can be repeated.",
+)
 @click.option(
     "--to",
     "target",
@@ -77,10 +86,42 @@ def move(session: Session, /, name: str, target: str, dry_run: bool, ids: tuple[
 @transfer_options
 @click.pass_obj
 def redrive(
+    session: Session, /, queues: tuple[str, ...], names: tuple[str, ...], target: str | None, **choices: Any
+) -> None:
+    """Send dead letters back to their original queues.
+
+    They are run again. Each becomes a new message with the same body; its attempts start anew, a task keeps its id, and
+    the record of earlier failures stays. Ctrl-C neither loses nor duplicates messages; the same command continues with
+    the rest. Under manage.py the default is all dead-letter queues of the settings.
+
+    \b
+    rsmqctl message redrive mail-dead --dry-run
+    rsmqctl message redrive mail-dead --error 'Connection*' --since 2h --rate 50
+    rsmqctl message redrive mail-dead --limit 1
+    """
+    failures = []
+    for name in (*names, *queues) or all_dead_letter_queues(session):
+        try:
+            redrive_queue(session, name, target, **choices)
+        except MessagesStayed as failure:  # the other queues are redriven all the same
+            failures.append(failure)
+        hint_at_dead_letter_queue(session, name)
+    if failures:
+        raise MessagesStayed("; ".join(failure.text for failure in failures))
+
+
+def all_dead_letter_queues(session: Session) -> Sequence[str]:
+    """Return the dead-letter queues of the project. Raises UsageError where there is none."""
+    if session.used_project is None:
+        raise click.UsageError("Missing argument 'QUEUE'.")
+    return session.used_project.dead_letter_queues(session.aliases)
+
+
+def redrive_queue(
     session: Session,
-    /,
     name: str,
     target: str | None,
+    *,
     dry_run: bool,
     ids: tuple[str, ...],
     limit: int | None,
@@ -88,15 +129,7 @@ def redrive(
     rate: float | None,
     **conditions: Any,
 ) -> None:
-    """Send dead letters back to their original queues.
-
-    They are run again. Each becomes a new message with the same body; its attempts start anew, a task keeps its id, and
-    the record of earlier failures stays.
-
-    \b
-    rsmqctl message redrive -n mail-dead --dry-run
-    rsmqctl message redrive -n mail-dead --error 'Connection*' --since 2h --rate 50
-    """
+    """Redrive the dead letters of one queue, or print what a redrive would do."""
     transfer = Transfer(
         client_for(session, name, target),
         name,
@@ -115,6 +148,13 @@ def redrive(
         print_preview(session, transfer, target)
     else:
         carry_out(session, transfer, send, "redriven")
+
+
+def hint_at_dead_letter_queue(session: Session, name: str) -> None:
+    """Print a hint if the queue is an original queue rather than a dead-letter queue."""
+    dead = session.used_project.dead_letter_queue_of(name) if session.used_project else None
+    if dead:
+        click.echo(f"{name} is not a dead-letter queue: its dead letters are in {dead}", err=True)
 
 
 def client_for(session: Session, source: str, target: str | None) -> Client:

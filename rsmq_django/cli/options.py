@@ -38,7 +38,7 @@ def _choose_verbose(context: click.Context, _parameter: click.Parameter, is_chos
 
 #: Eager, so that errors of the other options are printed in the chosen format.
 JSON_OPTION = click.Option(
-    ["--json"],
+    ["as_json", "--json"],
     is_flag=True,
     is_eager=True,
     expose_value=False,

@@ -1,22 +1,23 @@
 """The session of a command line: server, namespace and output format.
 
-A connection is opened when a command uses a queue. The caller chooses the default server: an environment variable for
-the console script, the settings for `manage.py`.
+A connection is opened when a command uses a queue. The default server is that of an environment variable, or under
+`manage.py` those of the settings, which the session knows as its project.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import redis
 
 from ..core import Client, Connection, Queue
 from ..core.connection import SCHEMES
-from ..core.doctor import ExpectedQueue
+from ..core.doctor import ExpectedQueue, Finding
 from ..core.limits import TimeUnit
 from .failures import Failed
 
@@ -25,19 +26,43 @@ DEFAULT_URL = "redis://localhost:6379"
 TIMEOUT_S = 5.0
 
 
+class Project(Protocol):
+    """The settings of a Django project, of which `manage.py` runs the commands."""
+
+    def client(self, queue_name: str | None, aliases: Sequence[str]) -> Client:
+        """Return the client of a queue, or with None the default one; `aliases` are those of --connection."""
+
+    def clients(self, aliases: Sequence[str]) -> Mapping[str, Client]:
+        """Return the clients of these connections, or of all."""
+
+    def expected(self, client: Client) -> Mapping[str, ExpectedQueue]:
+        """Return the queues that the settings declare for a client."""
+
+    def reviewed(self, client: Client, findings: Sequence[Finding]) -> list[Finding]:
+        """Return the findings of the doctor without those that the settings explain, and with those about tasks."""
+
+    def state(self) -> str:
+        """Return the backlog, dead letters and workers of all connections on one line."""
+
+    def dead_letter_queues(self, aliases: Sequence[str]) -> Sequence[str]:
+        """Return the existing dead-letter queues of these connections, or of all."""
+
+    def dead_letter_queue_of(self, queue_name: str) -> str | None:
+        """Return the dead-letter queue of a queue that is not one itself."""
+
+
 @dataclass
 class Session:
     """The options of a command line, shared by all commands."""
 
-    #: URL of the server; None uses `default_client`.
+    #: URL of the server; None uses that of the project.
     url: str | None = None
-    #: Returns the client of a queue, or with None that of the namespace, in a project with several servers.
-    default_client: Callable[[str | None], Client] | None = None
+    project: Project | None = None
+    #: The connections that --connection names; none: those of the queues.
+    aliases: Sequence[str] = ()
     namespace: str | None = None
-    #: Unit in which queues store their times; None uses `settings`.
+    #: Unit in which queues store their times; None uses that of the project.
     vt_unit: TimeUnit | None = None
-    #: Returns the queues that a project's settings declare for a client.
-    settings: Callable[[Client], Mapping[str, ExpectedQueue]] = lambda _client: {}
     #: Print results on stdout and errors on stderr as JSON.
     json: bool = False
     #: Print tracebacks in addition to error lines.
@@ -46,10 +71,16 @@ class Session:
 
     def client(self, queue_name: str | None = None) -> Client:
         """Return the client for a queue, or with None for the namespace."""
-        if self.url is None and self.default_client is not None:
-            client = self.default_client(queue_name)
+        if self.url is None and self.project is not None:
+            client = self.project.client(queue_name, self.aliases)
             return Client(client.connection, namespace=self.namespace) if self.namespace else client
         return Client(self._connection(self.url or DEFAULT_URL), namespace=self.namespace or "rsmq")
+
+    def servers(self) -> Mapping[str | None, Client]:
+        """Return the clients of the chosen connections of the project by alias, or of the one server of the options."""
+        if self.used_project is None:
+            return {None: self.client()}
+        return dict(self.used_project.clients(self.aliases).items())
 
     def queue(self, name: str) -> Queue:
         """Return a queue whose sends wake idle workers."""
@@ -60,7 +91,12 @@ class Session:
 
     def expected(self, client: Client) -> Mapping[str, ExpectedQueue]:
         """Return the queues that the project's settings declare; none if an option names another server."""
-        return {} if self.url or self.namespace else self.settings(client)
+        return self.used_project.expected(client) if self.used_project else {}
+
+    @property
+    def used_project(self) -> Project | None:
+        """Return the project, unless an option names another server or namespace."""
+        return None if self.url or self.namespace else self.project
 
     def _connection(self, url: str) -> Connection:
         if url not in self._connections:

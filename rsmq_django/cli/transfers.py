@@ -25,6 +25,13 @@ STAYED = {
 FAULTS = (TOO_LONG, DUPLICATE, NO_ORIGIN)
 
 
+class MessagesStayed(Failed):
+    """Messages that exist could not be moved."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("messagesStayed", text)
+
+
 def carry_out(session: Session, transfer: Transfer, send: Callable[[list[StoredMessage]], None], verb: str) -> None:
     """Send slice by slice, and report the progress, also after an error or Ctrl-C."""
     under_way = 0
@@ -53,7 +60,7 @@ def so_far(transfer: Transfer, verb: str, unsure: int) -> str:
 
 
 def print_result(session: Session, transfer: Transfer, verb: str) -> None:
-    """Print the result. Raises Failed when messages that exist could not be moved."""
+    """Print the result. Raises MessagesStayed when messages that exist could not be moved."""
     stayed = {word: number for word, number in transfer.stayed.items() if number}
     moved = transfer.moved.total()
     if session.json:
@@ -65,7 +72,5 @@ def print_result(session: Session, transfer: Transfer, verb: str) -> None:
     if stayed:
         reasons = ", ".join(f"{number} {STAYED[word]}" for word, number in stayed.items())
         if any(word in FAULTS for word in stayed):
-            raise Failed(
-                "messagesStayed", f"{counted(sum(stayed.values()))} not moved from {transfer.source}: {reasons}"
-            )
+            raise MessagesStayed(f"{counted(sum(stayed.values()))} not moved from {transfer.source}: {reasons}")
         click.echo(f"{counted(sum(stayed.values()))} not moved: {reasons}", err=True)

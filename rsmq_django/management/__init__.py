@@ -1,4 +1,5 @@
 """Management commands of the application `rsmq_django`, one module each in `commands/`.
 
-The outbox has a command of its own (`outbox/management/`). Nothing but commands is here.
+`cli/` has the operator commands that need Django, and what those in `rsmq_django/cli/` need to know about the settings.
+The outbox has an entrance of its own (`outbox/management/`).
 """

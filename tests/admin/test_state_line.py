@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.contrib.admin import AdminSite
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test import Client as Browser
 
 from rsmq_django.admin.state_line import INDEX_TEMPLATE, show_on_index
@@ -298,7 +298,7 @@ def without_seconds(line: str) -> str:
 def doctor() -> Any:
     """Return what the doctor says."""
     out = io.StringIO()
-    with contextlib.suppress(SystemExit):
+    with contextlib.suppress(CommandError):
         call_command("rsmq_doctor", "--json", stdout=out)
     return json.loads(out.getvalue())
 

@@ -26,7 +26,13 @@ def wounds(queue: Queue, server: PrivateServer) -> None:
 
 
 def kinds(result: Result) -> set[tuple[str, str]]:
-    return {(finding["subject"], finding["id"]) for finding in result.json}
+    return {(finding["subject"], finding["id"]) for finding in findings_of(result)}
+
+
+def findings_of(result: Result) -> list[dict[str, Any]]:
+    (report,) = result.json["connections"]
+    found: list[dict[str, Any]] = report["findings"]
+    return found
 
 
 WOUNDS = {("half", "half-created"), ("jobs", "phantoms"), ("gone", "missing-queue")}
@@ -39,7 +45,7 @@ def test_doctor_names_what_is_wrong_why_and_what_can_be_done(rsmqctl: Run, wound
     assert "error    half: it lacks delay, maxsize (half-created)\n         for some calls" in seen.output
     assert f"examples: {PHANTOM}\n" in seen.output
     assert "         repair: remove it from the list\n" in seen.output
-    assert re.fullmatch(r"Error: \d of \d findings are warnings or errors; --repair repairs 3 of all\n", seen.errors)
+    assert re.fullmatch(r"Error: \d of \d findings are errors; --repair repairs 3 of all\n", seen.errors)
 
 
 def test_doctor_changes_nothing(rsmqctl: Run, wounds: None, server: PrivateServer):
@@ -51,12 +57,18 @@ def test_doctor_changes_nothing(rsmqctl: Run, wounds: None, server: PrivateServe
     assert {key: server.redis.dump(key) for key in server.redis.keys()} == before
 
 
-def test_exit_code_says_whether_there_is_more_than_notes(rsmqctl: Run, queue: Queue):
-    seen = rsmqctl("--json", "doctor")
+@pytest.mark.parametrize(
+    ("level", "severities"), [("error", {"error"}), ("warning", {"error", "warning"}), (None, {"error"})]
+)
+def test_exit_code_tells_whether_a_finding_has_reached_the_level(
+    rsmqctl: Run, queue: Queue, server: PrivateServer, level: str | None, severities: set[str]
+):
+    server.redis.sadd("rsmq:QUEUES", "gone")
 
-    bad = {(finding["subject"], finding["id"]) for finding in seen.json if finding["severity"] != "note"}
-    assert bad <= {("server", "known-vulnerability")}, "the queues are healthy"
-    assert seen.exit_code == (1 if bad else 0)
+    seen = rsmqctl("--json", "doctor", *(["--fail-level", level] if level else []))
+
+    assert {finding["severity"] for finding in findings_of(seen) if finding["subject"] == "gone"} == {"warning"}
+    assert seen.exit_code == any(finding["severity"] in severities for finding in findings_of(seen))
 
 
 def test_repair_without_a_terminal_wants_to_be_told_twice(rsmqctl: Run, wounds: None, server: PrivateServer):
@@ -92,8 +104,10 @@ def test_repair_of_one_queue_leaves_the_others(terminal: Callable[..., Terminal]
 def test_doctor_mends_when_told_to_and_reports_as_json(rsmqctl: Run, wounds: None):
     repaired = rsmqctl("--json", "doctor", "--repair", "--yes")
 
-    assert {(one["subject"], one["id"], one["failure"]) for one in repaired.json} == {(*wound, "") for wound in WOUNDS}
-    assert all(one["changed"] for one in repaired.json)
+    (report,) = repaired.json["connections"]
+    done = report["repairs"]
+    assert {(one["subject"], one["id"], one["failure"]) for one in done} == {(*wound, "") for wound in WOUNDS}
+    assert all(one["changed"] for one in done)
 
 
 def test_repair_of_a_healthy_server_asks_nothing(rsmqctl: Run, queue: Queue):
@@ -111,11 +125,13 @@ def test_doctor_of_a_project_compares_with_its_settings(
         "QUEUES": {"jobs": {"VISIBILITY_TIMEOUT_S": 99}, "elsewhere": {"CONNECTION": "other"}},
     }
 
-    with (tmp_path / "out").open("w+") as output, pytest.raises(SystemExit):
-        call_command("rsmqctl", "doctor", stdout=output)
-    text = (tmp_path / "out").read_text()
+    def text_of(*words: str) -> str:
+        with (tmp_path / "out").open("w+") as output, pytest.raises(SystemExit):
+            call_command("rsmqctl", *words, "doctor", "--fail-level", "note", stdout=output)
+        return (tmp_path / "out").read_text()
 
+    text = text_of("--connection", "default")
     assert "(differs-from-settings)" in text
-    assert "jobs-dead: " in text
-    assert "(not-created)" in text
+    assert "jobs-dead: " not in text, "a dead-letter queue may be unused"
     assert "elsewhere" not in text
+    assert "elsewhere: it does not exist yet (not-created)" in text_of()

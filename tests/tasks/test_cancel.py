@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -187,6 +188,20 @@ def test_command_cancels_by_id(project: Configure, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{ids[2]}\n\n"))
     assert run("-") == f"{ids[2]} cancelled\n"
+
+
+def test_command_for_programs_prints_one_object_per_task(project: Configure):
+    result = declare(lambda: None).enqueue()
+    output = io.StringIO()
+
+    with pytest.raises(CommandError) as failure:
+        call_command("rsmq_cancel", result.id, "unknown", "--json", stdout=output)
+
+    first, second = map(json.loads, output.getvalue().splitlines())
+    assert first == {"task_id": result.id, "cancelled": True, "error": ""}
+    assert (second["task_id"], second["cancelled"]) == ("unknown", False)
+    assert second["error"]
+    assert failure.value.returncode == 1
 
 
 def test_command_tells_what_came_too_late(project: Configure):

@@ -200,7 +200,7 @@ def test_dry_run_groups_what_would_go_and_changes_nothing(buried: list[str]):
 
     assert "COUNT  TO" in shown and "\x1b" not in shown
     assert "builtins.ConnectionError" in shown and "builtins.ValueError" in shown
-    assert shown.endswith("would redrive 2 messages from default-dead\n")
+    assert shown.endswith("would redrive 2 messages from default-dead: 2 to default\n")
     assert len(dead_letters()) == 2
 
 
@@ -220,18 +220,18 @@ def test_what_stays_although_it_was_meant_is_an_error(project: Configure):
     project()
     ensure_queue("default-dead").send("nobody knows where from")
 
-    with pytest.raises(CommandError, match="1 message could not be redriven"):
+    with pytest.raises(CommandError, match="1 message not moved from default-dead: 1 without a record of their origin"):
         run("default-dead")
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["defualt-dead"], "'defualt-dead' is not in RSMQ"),
-        (["default-dead"], "queue not found: 'default-dead'"),
+        (["defualt-dead"], "queue not found: defualt-dead"),
+        (["default-dead"], "queue not found: default-dead"),
         (["--since", "yesterday"], "'yesterday' is neither an age such as 30m"),
-        (["--rate", "0"], "0 must be greater than 0"),
-        (["--limit", "-1"], "-1 must be greater than 0"),
+        (["--rate", "0"], "0.0 is not in the range x>0"),
+        (["--limit", "-1"], "-1 is not in the range x>=1"),
     ],
 )
 def test_mistake_is_explained_in_one_line(project: Configure, words: list[str], complaint: str):
@@ -244,3 +244,15 @@ def test_project_without_any_dead_letter_has_nothing_to_redrive(project: Configu
     project()
 
     assert run() == ""
+
+
+def test_command_for_programs_prints_one_object_per_queue(project: Configure, buried: list[str]):
+    project(default={}, mail={})
+    ensure_queue("mail-dead")
+
+    done = [json.loads(line) for line in run("default-dead", "mail-dead", "--json").splitlines()]
+
+    assert done == [
+        {"redriven": 2, "targets": {"default": 2}, "stayed": {}},
+        {"redriven": 0, "targets": {}, "stayed": {}},
+    ]

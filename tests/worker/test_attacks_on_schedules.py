@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from cryptography.fernet import Fernet
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 from rsmq_django import schedules
 from rsmq_django.core.keys import schedule_keys
@@ -210,7 +211,7 @@ def test_doctor_and_lists_show_planted_entries_and_nothing_else(charged: list[st
     plant(server)
     out = StringIO()
 
-    with pytest.raises(SystemExit):
+    with contextlib.suppress(CommandError):  # other findings may be errors
         call_command("rsmq_doctor", as_json=True, stdout=out)
 
     (report,) = json.loads(out.getvalue())["connections"]

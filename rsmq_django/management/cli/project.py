@@ -1,0 +1,109 @@
+"""The settings as the commands of rsmq_django.cli see them, and the option --connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import click
+from django.utils.module_loading import autodiscover_modules
+
+from ...cli.session import Session
+from ...conf import get_settings
+from ...core import Client, list_queues
+from ...core.doctor import ExpectedQueue, Finding
+from ...core.doctor.catalogue import found
+from ...core.errors import PermissionDenied
+from ...core.schedule import list_entries
+from ...live.expected import expected_queues
+from ...live.installation import read_installation
+from ...live.state_line import as_text, parts_of
+from ...queues import get_client
+from ...redrive import dead_letter_queues
+from ...schedule_listing import all_entries
+
+
+class SettingsProject:
+    """The connections and queues of settings.RSMQ; see rsmq_django.cli.session.Project."""
+
+    def client(self, queue_name: str | None, aliases: Sequence[str]) -> Client:
+        """Return the client of the connection, else of the queue's configured connection, else of the default one."""
+        if len(aliases) > 1:
+            raise click.UsageError("This command works on one connection; give --connection once.")
+        settings = get_settings()
+        if aliases:
+            (alias,) = aliases
+        else:
+            known = settings.queues.get(queue_name or "") or settings.dead_letters.get(queue_name or "")
+            alias = known.connection if known else "default"
+            if alias not in settings.connections and len(settings.connections) == 1:
+                (alias,) = settings.connections
+        return _client_of(alias)
+
+    def clients(self, aliases: Sequence[str]) -> Mapping[str, Client]:
+        """Return the clients of these connections, or of all."""
+        return {alias: _client_of(alias) for alias in aliases or get_settings().connections}
+
+    def expected(self, client: Client) -> Mapping[str, ExpectedQueue]:
+        """Return the queues that the settings declare for a client."""
+        aliases = [alias for alias in get_settings().connections if get_client(alias) is client]
+        return {name: queue for alias in aliases for name, queue in expected_queues(alias).items()}
+
+    def reviewed(self, client: Client, findings: Sequence[Finding]) -> list[Finding]:
+        """Return the findings without those about unused dead-letter queues, and with unsigned schedules."""
+        unused = get_settings().dead_letters
+        used = [one for one in findings if one.id != "not-created" or one.subject not in unused]
+        return used + _unsigned_schedules(client)
+
+    def state(self) -> str:
+        """Return the backlog, dead letters and workers of all connections on one line."""
+        return as_text(parts_of(read_installation()))
+
+    def dead_letter_queues(self, aliases: Sequence[str]) -> Sequence[str]:
+        """Return the existing dead-letter queues of these connections, or of all."""
+        existing = {alias: list_queues(client) for alias, client in self.clients(aliases).items()}
+        settings = get_settings()
+        return [name for name in dead_letter_queues() if name in existing.get(settings.queue(name).connection, ())]
+
+    def dead_letter_queue_of(self, queue_name: str) -> str | None:
+        """Return the dead-letter queue of a queue that is not one itself."""
+        queue = get_settings().queues.get(queue_name)
+        return queue.dead_letter if queue is not None and queue_name not in dead_letter_queues() else None
+
+
+def _client_of(alias: str) -> Client:
+    get_settings().connection(alias)
+    return get_client(alias)
+
+
+def _unsigned_schedules(client: Client) -> list[Finding]:
+    """Return findings for schedules of signed and encrypted queues that lack a valid signature."""
+    settings = get_settings()
+    aliases = [alias for alias in settings.connections if get_client(alias) is client]
+    if not any(queue.is_sealed and queue.connection in aliases for queue in settings.queues.values()):
+        return []
+    autodiscover_modules("tasks")
+    try:
+        entries = all_entries([(aliases[0], client.run(list_entries(client.namespace)))])
+    except PermissionDenied:  # missing permissions are reported by another finding
+        return []
+    return [
+        found("unsigned-schedule", entry.name, f"it calls {entry.task} on {entry.queue_name}")
+        for entry in entries
+        if entry.is_unsigned
+    ]
+
+
+def _choose_connections(context: click.Context, _parameter: click.Parameter, aliases: tuple[str, ...]) -> None:
+    if aliases:
+        context.ensure_object(Session).aliases = aliases
+
+
+CONNECTION_OPTION = click.Option(
+    ["--connection"],
+    metavar="ALIAS",
+    multiple=True,
+    expose_value=False,
+    callback=_choose_connections,
+    help="A connection of RSMQ['CONNECTIONS']; default: the queue's, else 'default'. Commands about all connections "
+    "(doctor, stats, redrive) accept the option several times.",
+)
