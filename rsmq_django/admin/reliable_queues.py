@@ -1,4 +1,4 @@
-"""The pages of reliable queues: waiting, pending and dead messages, and operations on them."""
+"""The pages of reliable queues: messages that are in flight, dead, ready or delayed, and operations on them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ PREVIEW_BYTES = 400
 MAX_NAMES = 200
 
 SECTIONS: tuple[tuple[Kind, Any], ...] = (
-    ("delivered", gettext_lazy("Pending")),
+    ("delivered", gettext_lazy("In flight")),
     ("dead", gettext_lazy("Dead")),
-    ("undelivered", gettext_lazy("Waiting")),
+    ("undelivered", gettext_lazy("Ready")),
     ("delayed", gettext_lazy("Delayed")),
 )
 
@@ -53,14 +53,14 @@ def _moving(kind: Kind) -> Operation:
 #: last argument is the name of the queue to move to, "" without one.
 SETTLINGS = by_name(
     Operation(
-        "give_back", "settle_reliablequeue", gettext_lazy("Give back"),
+        "give_back", "settle_reliablequeue", gettext_lazy("Release"),
         lambda queue, receipts, target: queue.nack(*receipts, is_unused=True),
-        gettext_lazy("Gave back"), states=("delivered",),
+        gettext_lazy("Released"), states=("delivered",),
     ),
     Operation(
-        "bury", "settle_reliablequeue", gettext_lazy("Bury"),
-        lambda queue, receipts, target: queue.bury(*receipts, reason="buried in the admin"),
-        gettext_lazy("Buried"), states=("delivered",),
+        "bury", "settle_reliablequeue", gettext_lazy("Move to dead letters"),
+        lambda queue, receipts, target: queue.bury(*receipts, reason="moved to dead letters in the admin"),
+        gettext_lazy("Moved to dead letters:"), states=("delivered",),
     ),
     _moving("delivered"),
     Operation(
@@ -146,7 +146,7 @@ class ReliableQueueAdmin(LiveAdmin):
         """Return the name, which is what the row links from."""
         return one_line(queue.key, 60)
 
-    @admin.display(description=gettext_lazy("oldest pending"), ordering="oldest_pending_s")
+    @admin.display(description=gettext_lazy("oldest in flight"), ordering="oldest_pending_s")
     def oldest_pending(self, queue: ReliableQueue) -> str:
         """Return the age of the oldest delivery that is not acknowledged."""
         return as_duration(queue.oldest_pending_s)

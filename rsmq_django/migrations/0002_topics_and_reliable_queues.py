@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "reliable queues",
                 "ordering": ("name",),
                 "permissions": (
-                    ("settle_reliablequeue", "Can acknowledge, give back and bury pending messages"),
+                    ("settle_reliablequeue", "Can acknowledge, release and dead-letter messages in flight"),
                     ("redrive_reliablequeue", "Can redrive dead messages"),
                     ("discard_reliablequeue", "Can discard dead messages"),
                 ),

@@ -42,11 +42,11 @@ class ReliableQueue(LiveModel):
     key = models.CharField(primary_key=True, max_length=500, editable=False)
     name = models.CharField(_("name"), max_length=160)
     connection = models.CharField(_("connection"), max_length=100)
-    waiting = models.BigIntegerField(_("waiting"), default=0)
+    waiting = models.BigIntegerField(_("ready"), default=0)
     delayed = models.BigIntegerField(_("delayed"), default=0)
-    pending = models.BigIntegerField(_("pending"), default=0)
+    pending = models.BigIntegerField(_("in flight"), default=0)
     dead = models.BigIntegerField(_("dead"), default=0)
-    oldest_pending_s = models.FloatField(_("oldest pending (s)"), null=True)
+    oldest_pending_s = models.FloatField(_("oldest in flight (s)"), null=True)
     max_deliveries = models.PositiveIntegerField(_("max deliveries"), default=0)
 
     objects = LiveManager(ReliableQueueSource)
@@ -57,7 +57,7 @@ class ReliableQueue(LiveModel):
         verbose_name_plural = _("reliable queues")
         ordering = ("name",)
         permissions = (
-            ("settle_reliablequeue", _("Can acknowledge, give back and bury pending messages")),
+            ("settle_reliablequeue", _("Can acknowledge, release and dead-letter messages in flight")),
             ("redrive_reliablequeue", _("Can redrive dead messages")),
             ("discard_reliablequeue", _("Can discard dead messages")),
             ("move_reliablequeue", _("Can move messages to another reliable queue")),

@@ -94,7 +94,7 @@ class TaskHistoryAdmin(HistoryAdmin):
         points = history.task_history(queue=queue, task=task, since=since, step=SPANS[span][1])
         totals = history.task_totals(queue=queue, since=since)
         context = {
-            "title": _("History of tasks"),
+            "title": _("Task history"),
             "charts": charts_of(points, span, now),
             "spans": _span_links(request),
             "is_still": True,
@@ -123,8 +123,8 @@ def _measured(odd: Anomaly) -> tuple[str, str, str]:
     if odd.metric == "attempts":
         return _("attempts"), as_number(round(odd.value)), as_number(round(odd.median))
     if odd.metric == "failure_rate":
-        return _("share that failed"), f"{odd.value:.1%}", f"{odd.median:.1%}"
-    names = {"wait_p95": _("latency p95"), "run_p95": _("run p95")}
+        return _("failure rate"), f"{odd.value:.1%}", f"{odd.median:.1%}"
+    names = {"wait_p95": _("latency p95"), "run_p95": _("run time p95")}
     if odd.metric in names:
         return names[odd.metric], _shown_ms(odd.value / 1000), _shown_ms(odd.median / 1000)
     return odd.metric, f"{odd.value:.3g}", f"{odd.median:.3g}"
@@ -170,7 +170,7 @@ class FailureGroupAdmin(HistoryAdmin):
         fingerprint = request.POST.get("fingerprint", "")
         found = history.failure_groups(fingerprint=fingerprint) if fingerprint else []
         if not found:
-            self.tell(request, _("There is no such group of failures any more."), is_good=False)
+            self.tell(request, _("This failure group no longer exists."), is_good=False)
             return HttpResponseRedirect(here)
         is_sure = bool(request.POST.get("post"))
         try:
@@ -198,9 +198,9 @@ class FailureGroupAdmin(HistoryAdmin):
             row = FailureGroup.objects.filter(fingerprint=fingerprint).order_by("-day").first()
             assert row is not None, "it was found a moment ago"
             self.log_change(request, row, text)
-        text = ngettext("%d dead letter went back.", "%d dead letters went back.", moved) % moved
+        text = ngettext("%d dead letter was retried.", "%d dead letters were retried.", moved) % moved
         stayed = sum(done.stayed.values())
-        rest = _("%d stayed: gone, or not theirs any more.") % stayed if stayed else ""
+        rest = _("%d not retried: deleted, received or moved meanwhile.") % stayed if stayed else ""
         self.tell(request, f"{name}: {text} {rest}".strip())
         return HttpResponseRedirect(here)
 
@@ -286,17 +286,17 @@ class AnomalyAdmin(HistoryAdmin):
         """Return the metric."""
         return _measured(row)[0]
 
-    @admin.display(description=gettext_lazy("then"))
+    @admin.display(description=gettext_lazy("value"))
     def then(self, row: Anomaly) -> str:
         """Return the value."""
         return _measured(row)[1]
 
-    @admin.display(description=gettext_lazy("usually"))
+    @admin.display(description=gettext_lazy("usual value"))
     def usually(self, row: Anomaly) -> str:
         """Return the median of the compared hours."""
         return _measured(row)[2]
 
-    @admin.display(description=gettext_lazy("distance (z)"), ordering="z")
+    @admin.display(description=gettext_lazy("z-score"), ordering="z")
     def distance(self, row: Anomaly) -> str:
         """Return the distance from the median, in units of the usual deviation."""
         return "-" if row.z is None else as_figure(row.z, ".1f")
@@ -310,17 +310,17 @@ class QueueDepthAdmin(HistoryAdmin):
     list_filter = ("queue",)
     date_hierarchy = "taken_at"
 
-    @admin.display(description=gettext_lazy("taken (UTC)"), ordering="taken_at")
+    @admin.display(description=gettext_lazy("sampled (UTC)"), ordering="taken_at")
     def taken_in_utc(self, row: QueueDepth) -> str:
         """Return the moment of the snapshot."""
         return _utc(row.taken_at, "%Y-%m-%d %H:%M")
 
-    @admin.display(description=gettext_lazy("age of the oldest"), ordering="oldest_age_us")
+    @admin.display(description=gettext_lazy("oldest ready"), ordering="oldest_age_us")
     def oldest(self, row: QueueDepth) -> str:
         """Return the age of the oldest message."""
         return as_duration(None if row.oldest_age_us is None else row.oldest_age_us / 1e6)
 
-    @admin.display(description=gettext_lazy("size of the bodies"), ordering="body_bytes")
+    @admin.display(description=gettext_lazy("body size"), ordering="body_bytes")
     def size(self, row: QueueDepth) -> str:
         """Return the size of the bodies."""
         return as_size(row.body_bytes)
@@ -345,7 +345,7 @@ class PipelineRunAdmin(HistoryAdmin):
             return one_line(redact(run.error), 80)
         return _("done") if run.exit_code == DONE else _("done, but events were lost")
 
-    @admin.display(description=gettext_lazy("took"), ordering="seconds")
+    @admin.display(description=gettext_lazy("duration"), ordering="seconds")
     def took(self, run: PipelineRun) -> str:
         """Return the duration."""
         return as_duration(run.seconds)

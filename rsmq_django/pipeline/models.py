@@ -96,8 +96,8 @@ class TaskHour(models.Model):
     run_hist = models.JSONField(default=dict)
 
     class Meta:
-        verbose_name = _("hour of a task")
-        verbose_name_plural = _("history of tasks")
+        verbose_name = _("task hour")
+        verbose_name_plural = _("task history")
         ordering: ClassVar = ["hour", "queue", "task"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["hour", "queue", "task"], name="rsmq_task_hour"),
@@ -127,7 +127,7 @@ class FailureGroup(models.Model):
     workers = models.IntegerField()
 
     class Meta:
-        verbose_name = _("group of failures")
+        verbose_name = _("failure group")
         verbose_name_plural = _("failures")
         ordering: ClassVar = ["-day", "-n"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["day", "fingerprint"], name="rsmq_failure_group")]
@@ -178,11 +178,11 @@ class CapacityAdvice(models.Model):
     slots_needed = models.IntegerField(null=True)
     wait_target_s = models.FloatField()
     quantile = models.FloatField()
-    silent_because = models.CharField(max_length=200, blank=True)
+    silent_because = models.CharField(_("reason"), max_length=200, blank=True)
 
     class Meta:
-        verbose_name = _("advice on capacity")
-        verbose_name_plural = _("advice on capacity")
+        verbose_name = _("capacity advice")
+        verbose_name_plural = _("capacity advice")
         ordering: ClassVar = ["-day", "queue"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["day", "queue"], name="rsmq_capacity_advice")]
 
@@ -223,7 +223,7 @@ class QueueDepth(models.Model):
     day = _day()
     taken_at = models.DateTimeField()
     queue = _queue()
-    waiting = models.BigIntegerField()
+    waiting = models.BigIntegerField(_("ready"))
     delayed = models.BigIntegerField()
     in_flight = models.BigIntegerField()
     #: None without messages.
@@ -232,8 +232,8 @@ class QueueDepth(models.Model):
     max_receive_count = models.IntegerField()
 
     class Meta:
-        verbose_name = _("depth of a queue")
-        verbose_name_plural = _("depths of queues")
+        verbose_name = _("queue depth")
+        verbose_name_plural = _("queue depths")
         ordering: ClassVar = ["-taken_at", "queue"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["taken_at", "queue"], name="rsmq_queue_depth")]
 

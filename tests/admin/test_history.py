@@ -97,7 +97,7 @@ def test_way_to_a_page_names_it_once(browser: Browser, history: None):
 def test_menu_has_the_names_of_the_pages(browser: Browser):
     text = text_of(browser.get("/admin/"))
 
-    for name in ("History of tasks", "Failures", "Objectives and capacity", "Anomalies", "Pipeline runs"):
+    for name in ("Task history", "Failures", "Objectives and capacity", "Anomalies", "Pipeline runs"):
         assert name in text, name
 
 
@@ -140,16 +140,14 @@ def test_a_group_of_failures_goes_back_to_work(
     assert "mail: 2" in text_of(asked) and mail.attributes().messages == 0
     done = browser.post(FAILURES, {"fingerprint": GROUP, "post": "yes"}, follow=True)
 
-    assert told(done) == ["shop.pay, ValueError: 2 dead letters went back."]
+    assert told(done) == ["shop.pay, ValueError: 2 dead letters were retried."]
     assert (mail.attributes().messages, dead.attributes().messages) == (2, 1)
     assert LogEntry.objects.get().change_message == "Retried 2 dead letters of shop.pay, ValueError"
     assert "no dead letters left" in text_of(browser.post(FAILURES, {"fingerprint": GROUP}))
 
 
 def test_a_group_that_is_none_is_told(browser: Browser, history: None):
-    assert told(browser.post(FAILURES, {"fingerprint": "x"}, follow=True)) == [
-        "There is no such group of failures any more."
-    ]
+    assert told(browser.post(FAILURES, {"fingerprint": "x"}, follow=True)) == ["This failure group no longer exists."]
 
 
 def test_stock_lists_show_rows_and_no_secrets(browser: Browser, history: None):

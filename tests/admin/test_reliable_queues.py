@@ -56,8 +56,8 @@ def test_the_page_shows_messages_of_each_kind(browser: Browser, orders: Reliable
 @pytest.mark.parametrize(
     ("action", "kind", "after", "logged"),
     [
-        ("give_back", "delivered", (4, 1, 0, 1), "Gave back 2 messages"),
-        ("bury", "delivered", (2, 1, 0, 3), "Buried 2 messages"),
+        ("give_back", "delivered", (4, 1, 0, 1), "Released 2 messages"),
+        ("bury", "delivered", (2, 1, 0, 3), "Moved to dead letters: 2 messages"),
         ("ack", "delivered", (2, 1, 0, 1), "Acknowledged 2 messages"),
         ("redrive", "dead", (3, 1, 2, 0), "Retried: 1 messages"),
         ("discard", "dead", (2, 1, 2, 0), "Discarded 1 messages"),
@@ -111,7 +111,7 @@ def test_a_message_that_was_delivered_again_since_is_left_alone(browser: Browser
 
     answer = browser.post(SETTLE, {"action": "bury", "receipt": seen}, follow=True)
 
-    assert told(answer) == ["Bury · orders: 1 of 2 done; the other messages have changed meanwhile."]
+    assert told(answer) == ["Move to dead letters · orders: 1 of 2 done; the other messages have changed meanwhile."]
     assert numbers(orders) == (2, 1, 1, 2)
 
 

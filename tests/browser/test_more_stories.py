@@ -48,7 +48,7 @@ def test_a_stuck_message_of_a_reliable_queue_is_buried_and_moved(root: Visitor, 
 
     root.open("/admin/rsmq/reliablequeue/parcels/change/")
     root.page.locator("#rsmq-delivered ~ form input[name=receipt]").check()
-    root.click("Bury")
+    root.click("Move to dead letters")
     root.wait_for_text("1 of 1 done.")
     root.page.locator("#rsmq-dead ~ form input[name=receipt]").check()
     root.follow(root.page.locator("#rsmq-dead ~ form").get_by_role("button", name="Move to another queue…"))
