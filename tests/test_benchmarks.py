@@ -27,7 +27,7 @@ def drained(rate: float, *, l_cycle: float = 100_000.0) -> Sample:
     return Sample(figure="drain", who="rsmq_django", case="1 thread", round=1, values=values, reference=reference)
 
 
-def test_what_a_feature_costs_is_the_difference_between_many_tasks_and_few():
+def test_cost_of_a_feature_is_the_difference_between_many_tasks_and_few():
     parts = {"unique/plain/send/50": 5_000_000, "unique/plain/send/250": 15_000_000}
     parts |= {"unique/using/run/50": 9_000_000, "unique/using/run/250": 49_000_000}
 
@@ -94,7 +94,7 @@ def test_verdict_is_about_the_median_of_the_ratios_of_each_round(tmp_path):
     assert [cell.strip() for cell in verdict.strip("|").split("|")][2:] == [">= 0.4", "0.45", "reached"]
 
 
-def test_goal_that_was_missed_is_said_so():
+def test_missed_goal_is_reported():
     results = Results()
     results.add(drained(39_000))
 
@@ -116,7 +116,7 @@ def test_rate_of_several_processes_counts_only_while_all_are_at_work(tmp_path):
 
 
 @pytest.mark.parametrize("peer", [peer for peer in PEERS if peer.language == "python"], ids=lambda peer: peer.name)
-def test_peer_has_the_actions_that_the_driver_asks_for(peer):
+def test_peer_has_the_actions_that_the_driver_uses(peer):
     source = (ROOT / peer.module.replace(".", "/")).with_suffix(".py").read_text("utf-8")
 
     functions = {

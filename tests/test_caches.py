@@ -46,7 +46,7 @@ def test_user_and_password_come_from_the_options_too(settings, backend, options)
     assert cache_url("default") == "redis://cache:p%2Fw%40%23@h:1/0"
 
 
-def test_what_the_address_says_wins_as_it_does_in_the_cache(settings):
+def test_options_in_the_address_win_as_in_the_cache(settings):
     options = {"PASSWORD": "other", "CONNECTION_POOL_KWARGS": {"db": 7, "username": "other", "ssl_cert_reqs": None}}
     location = "rediss://me:said@h/3?ssl_cert_reqs=required"
 
@@ -98,7 +98,7 @@ def test_timeouts_and_decoding_of_the_cache_stay_with_the_cache(settings):
         ({"BACKEND": DJANGO_REDIS, "LOCATION": "redis://h", "OPTIONS": {"SENTINELS": [("s", 1)]}}, "Sentinel"),
     ],
 )
-def test_a_cache_that_cannot_be_used_says_why(settings, cache, reason):
+def test_an_unusable_cache_is_reported_with_the_reason(settings, cache, reason):
     settings.CACHES = {"default": cache}
 
     with pytest.raises(ImproperlyConfigured, match=reason):

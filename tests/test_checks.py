@@ -47,7 +47,7 @@ def test_a_project_without_mistakes_has_nothing_to_report():
     assert found() == []
 
 
-def test_missing_settings_are_an_error_that_says_what_to_add(settings):
+def test_missing_settings_are_an_error_with_the_settings_to_add(settings):
     del settings.RSMQ
 
     message = the_only_one()

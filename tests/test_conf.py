@@ -65,7 +65,7 @@ def test_attempts_of_a_queue_default_to_those_of_the_tasks():
     assert settings.queue("slow").max_attempts == 2
 
 
-def test_a_dead_letter_queue_takes_what_any_queue_of_its_connection_took():
+def test_a_dead_letter_queue_accepts_any_message_of_its_connection():
     given = with_queues(mail={"CONNECTION": "billing", "DELAY_S": 60})
     given["CONNECTIONS"] = {"billing": {"URL": "redis://billing"}}
 
@@ -118,7 +118,7 @@ def test_an_empty_section_is_as_good_as_none(section: str):
 # -- Problems ------------------------------------------------------------------------------------------------------
 
 
-def test_missing_settings_say_what_to_add():
+def test_missing_settings_are_reported_with_the_settings_to_add():
     problem = the_problem(None)
 
     assert problem.id == "rsmq.E001"
@@ -146,7 +146,7 @@ def test_a_queue_with_the_name_of_a_priority_band_is_refused():
 
 
 @pytest.mark.parametrize("alias", ["", " ", None, 5])
-def test_an_alias_that_is_no_text_is_refused(alias: object):
+def test_an_alias_that_is_not_a_text_is_refused(alias: object):
     problem = the_problem({"CONNECTIONS": {**SERVER["CONNECTIONS"], alias: {"URL": "redis://h"}}})
 
     assert problem.id == "rsmq.E004"
@@ -174,7 +174,7 @@ def test_a_connection_needs_exactly_one_server(connection: dict[str, object]):
     assert the_problem({"CONNECTIONS": {"default": connection}}).id == "rsmq.E005"
 
 
-def test_a_place_that_is_none_or_false_does_not_count():
+def test_a_location_that_is_none_or_false_does_not_count():
     given = {"CONNECTIONS": {"default": {"URL": "redis://h", "CACHE": None, "EMBEDDED": False}}}
 
     assert problems_of(given) == []

@@ -283,7 +283,7 @@ def test_killed_server_is_back_with_its_data_for_the_next_user(state_dir, start_
     wait_until(lambda: recorded(state_dir)["pid"] != killed)
 
 
-def test_killed_server_comes_back_for_users_who_never_ask_again(state_dir):
+def test_killed_server_is_started_again_for_users_without_further_requests(state_dir):
     url = EmbeddedServer(state_dir).ensure()
     write(url, "kept", "yes")
     record = recorded(state_dir)

@@ -26,7 +26,7 @@ pathlib.Path(sys.argv[1]).write_text(str(child.pid))
 """
 
 
-def test_process_that_its_parent_left_behind_in_another_session_ends_with_the_test(tmp_path: Path):
+def test_orphaned_process_in_another_session_ends_with_the_test(tmp_path: Path):
     before, note = leftovers.children(), tmp_path / "pid"
     subprocess.run([sys.executable, "-c", LEAVE_ONE_BEHIND, str(note)], check=True)
     pid = int(note.read_text())

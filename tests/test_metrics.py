@@ -119,7 +119,7 @@ def test_reliable_queues_and_groups_of_topics_are_measured_as_queues():
     assert seen[at("rsmq_attempts_total", queue="paid:billing", task="shop.bill", outcome="succeeded")] == 1
 
 
-def test_age_of_the_last_beat_of_each_worker_is_told(server: PrivateServer):
+def test_age_of_the_last_heartbeat_of_each_worker_is_exported(server: PrivateServer):
     seconds, _ = server.redis.time()
     server.redis.zadd("rsmq::workers", {"web1-7": (seconds - 20) * 1000})
 
@@ -153,7 +153,7 @@ def test_queue_that_another_program_broke_does_not_hide_the_others(server: Priva
 
 
 @pytest.mark.parametrize("total", ["9" * 400, "9" * 5000, "1e308", "inf", "-1", "many"])
-def test_total_that_is_no_number_hides_nothing_else(server: PrivateServer, total: str):
+def test_total_that_is_not_a_number_hides_no_other_value(server: PrivateServer, total: str):
     ensure_queue("mail").send(b"x")
     server.redis.hset("rsmq:mail:Q", "totalsent", total)
     server.redis.hset("rsmq::stats:mail:total", mapping={"sent:shop.send": total, f"wait:{total}:shop.send": 1})

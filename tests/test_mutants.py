@@ -80,7 +80,7 @@ def test_mutants_of_python_can_be_compiled(path: str):
         assert ast.dump(ast.parse(mutant.applied_to(text))) != unchanged, mutant
 
 
-def test_failure_of_a_test_is_told_from_that_of_one_whose_name_begins_alike():
+def test_failure_of_a_test_is_distinguished_from_that_of_one_whose_name_begins_alike():
     output = "FAILED tests/test_a.py::test_one_more - assert 1 == 2\nERROR tests/test_a.py::test_last\n1 failed"
     names = ["test_one", "test_one_more", "test_last"]
 
@@ -144,7 +144,7 @@ def test_equivalent_mutants_do_not_count(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out.splitlines()[3].split() == ["all", "10", "8", "1", "1", "88.9%"]
 
 
-def test_mutant_is_known_by_its_line_and_its_change_wherever_the_line_stands():
+def test_mutant_is_identified_by_its_line_and_change_at_any_line_number():
     (mutant, *_) = mutants_of(ROOT, "tools/run_parts.py")
 
     path, line, change = _key_of(mutant)

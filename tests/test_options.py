@@ -74,7 +74,7 @@ def test_fields_that_are_no_options_cannot_be_set():
         {"CONNECTION": ""},
     ],
 )
-def test_a_wrong_value_names_its_place_and_what_it_must_be(options: dict[str, object]):
+def test_a_wrong_value_is_reported_with_its_place_and_the_allowed_values(options: dict[str, object]):
     ((key, _),) = options.items()
 
     problem = problems_of(with_queues(mail=options))[0]

@@ -133,7 +133,7 @@ def test_a_queue_that_exists_keeps_its_attributes_and_messages(project):
     assert queue.attributes().messages == 1
 
 
-def test_a_dead_letter_queue_holds_what_any_queue_held(project):
+def test_a_dead_letter_queue_accepts_any_message_of_its_connection(project):
     project(QUEUES={"raw": {"MAX_SIZE_BYTES": -1}})
     dead = ensure_queue("raw-dead")
 
@@ -142,7 +142,7 @@ def test_a_dead_letter_queue_holds_what_any_queue_held(project):
     assert len(dead.receive().body) == 100_000
 
 
-def test_a_send_wakes_those_who_listen(project, server):
+def test_a_send_wakes_subscribers(project, server):
     queue = ensure_queue("default")
     with server.redis.pubsub(ignore_subscribe_messages=True) as subscription:
         subscription.subscribe("rsmq:rt:default")
@@ -198,7 +198,7 @@ def test_all_threads_share_one_client(project, monkeypatch, redis_url):
     assert len(set(map(id, clients))) == 1
 
 
-def test_changed_settings_close_the_sockets_that_nobody_needs_any_more(project, server):
+def test_changed_settings_close_unused_sockets(project, server):
     def sockets() -> set[str]:
         return {client["id"] for client in server.redis.client_list()}
 

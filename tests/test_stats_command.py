@@ -63,7 +63,7 @@ def test_table_shows_queues_and_below_them_their_tasks():
     assert lines[2].endswith(HEIGHTS[-1])
 
 
-def test_what_is_older_than_asked_for_is_left_out():
+def test_older_events_are_left_out():
     ensure_queue("mail")
     work_done("mail", "shop.send", ago_s=3 * 3600, succeeded=5)
     work_done("mail", "shop.send", succeeded=1)
@@ -86,7 +86,7 @@ def test_json_has_one_object_per_queue():
     assert (pay["queue"], pay["succeeded"], pay["tasks"], pay["sent"]) == ("pay", 0, {}, 0)
 
 
-def test_what_was_sent_to_a_new_queue_or_band_is_known_before_anybody_looked(server: PrivateServer):
+def test_messages_sent_to_a_new_queue_or_band_are_counted_before_the_first_sample(server: PrivateServer):
     ensure_queue("mail-p50").send_many([b"x"] * 3)
     ensure_queue("pay").send(b"x")
     server.redis.hdel("rsmq:pay:Q", "created")
@@ -97,7 +97,7 @@ def test_what_was_sent_to_a_new_queue_or_band_is_known_before_anybody_looked(ser
     assert (old["queue"], old["sent"]) == ("pay", None), "it may be much older than what was asked for"
 
 
-def test_reliable_queues_and_groups_of_topics_stand_beside_the_queues():
+def test_reliable_queues_and_groups_of_topics_are_listed_with_the_queues():
     orders, topic = ReliableQueue("orders", get_client()), Topic("paid", get_client())
     orders.push("a", "b", "c")
     orders.push("later", delay_s=60)
@@ -157,7 +157,7 @@ def test_top_shows_the_busiest_queues_first():
         stats("--top", "0")
 
 
-def test_trouble_names_queues_and_what_is_wrong_with_them(settings: Any, server: PrivateServer):
+def test_trouble_lists_queues_with_their_problems(settings: Any, server: PrivateServer):
     queues: dict[str, dict[str, bool]] = {name: {} for name in ("mail", "pay", "fine", "waits", "held")}
     settings.RSMQ = {**settings.RSMQ, "QUEUES": {**queues, "node": {"FOR_OTHERS": True}}}
     for name in ("mail", "fine", "waits", "held", "mail-dead", "node"):
@@ -184,13 +184,13 @@ def test_trouble_names_queues_and_what_is_wrong_with_them(settings: Any, server:
     assert lines[3].endswith("no worker")
 
 
-def test_no_trouble_is_said():
+def test_installation_without_problems_is_reported():
     ensure_queue("mail")
 
     assert stats("--trouble").strip() == "no queue has a problem"
 
 
-def test_what_other_programs_left_for_reliable_queues_and_topics_hides_nothing(server: PrivateServer):
+def test_invalid_keys_of_reliable_queues_and_topics_hide_no_others(server: PrivateServer):
     ensure_queue("mail")
     server.redis.sadd("rsmq::reliable", "a:b", "broken")
     server.redis.set("rsmq::reliable:broken:state", "no hash")
@@ -207,7 +207,7 @@ def test_names_of_other_programs_cannot_move_the_cursor(server: PrivateServer):
     assert "\x1b" not in stats()
 
 
-def test_unknown_queue_and_connection_are_refused_with_what_there_is():
+def test_unknown_queue_and_connection_are_refused_with_the_existing_ones():
     ensure_queue("mail")
 
     with pytest.raises(CommandError, match="queue not found: 'male'"):
@@ -217,7 +217,7 @@ def test_unknown_queue_and_connection_are_refused_with_what_there_is():
 
 
 @pytest.mark.parametrize("text", ["", "1", "h", "-1h", "0s", "400d", "1w"])
-def test_time_that_nobody_kept_is_refused(text: str):
+def test_time_without_stored_counters_is_refused(text: str):
     with pytest.raises(CommandError, match="such as 30s, 15m, 1h or 7d"):
         stats(f"--since={text}")
 

@@ -116,7 +116,7 @@ def test_tasks_that_a_task_sends_run_too_in_any_queue(kit: Kit):
     assert all(run.succeeded for run in runs)
 
 
-def test_a_task_that_sends_itself_for_ever_fails_the_test(kit: Kit, monkeypatch: pytest.MonkeyPatch):
+def test_a_task_that_sends_itself_forever_fails_the_test(kit: Kit, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rsmq_django.testing.kit.MOST_RUNS", 20)
     declared: Task[..., Any] = declare(lambda: declared.enqueue())
     declared.enqueue()
@@ -172,7 +172,7 @@ def test_queues_that_others_take_from_are_left_to_them(kit: Kit, settings: Any):
     assert kit.bodies("far") == [b"for a program in another language"]
 
 
-def test_what_is_enqueued_instead_is_shown(kit: Kit):
+def test_other_enqueued_calls_are_listed_in_the_failure(kit: Kit):
     declared = declare(lambda number, *, colour: None)
     declared.using(priority=7).enqueue(1, colour="red")
 
@@ -231,7 +231,7 @@ def test_a_task_of_a_test_that_never_commits_is_run(kit_on_commit: Kit):
     assert seen == ["first", "second"]
 
 
-def test_what_a_block_that_was_rolled_back_had_sent_is_not_run(kit_on_commit: Kit):
+def test_calls_of_a_rolled_back_block_do_not_run(kit_on_commit: Kit):
     seen: list[str] = []
     declared = declare(lambda word: seen.append(word))
     with suppress(ZeroDivisionError), transaction.atomic():
@@ -245,7 +245,7 @@ def test_what_a_block_that_was_rolled_back_had_sent_is_not_run(kit_on_commit: Ki
     assert seen == ["kept"]
 
 
-def test_what_a_hook_rolls_back_is_not_run(kit_on_commit: Kit):
+def test_calls_that_a_hook_rolls_back_do_not_run(kit_on_commit: Kit):
     seen: list[str] = []
     declared = declare(lambda word: seen.append(word))
 
@@ -405,7 +405,7 @@ def test_a_queue_is_fed_from_a_topic(kit: Kit):
     assert seen == [b"a"]
 
 
-def test_a_topic_that_nothing_follows_is_no_topic_to_run(kit: Kit):
+def test_a_topic_without_tasks_or_bridges_cannot_be_run(kit: Kit):
     topic_task("orders", group="billing")(lambda message: None)
 
     with pytest.raises(AssertionError, match="topic 'order' has no consumer. Did you mean 'orders'?"):
@@ -424,7 +424,7 @@ def test_a_task_sees_the_rows_of_the_test(kit: Kit, django_user_model: Any):
     assert names == ["ada"]
 
 
-def test_raw_messages_are_seen_as_they_are(kit: Kit):
+def test_raw_messages_are_shown_unchanged(kit: Kit):
     with private_queues():
         from rsmq_django.queues import ensure_queue
 
@@ -459,7 +459,7 @@ def test_nothing_remains_of_the_private_server(tmp_path: Path) -> None:
     wait_until(lambda: subprocess.run(["pgrep", "-f", directory], capture_output=True).stdout == b"")
 
 
-def test_the_test_itself_is_no_task_after_a_run(kit: Kit):
+def test_the_test_itself_is_not_in_a_task_after_a_run(kit: Kit):
     declare(lambda: None).enqueue()
     kit.run()
 

@@ -74,7 +74,7 @@ def test_the_filter_of_the_list_is_the_filter_of_the_job(browser: Browser, mail:
     assert mail.attributes().messages == 8 and mail.attributes().hidden_messages == 3
 
 
-def test_what_is_sent_after_the_question_is_left_alone(browser: Browser, mail: Queue):
+def test_messages_sent_after_the_confirmation_page_are_left_alone(browser: Browser, mail: Queue):
     mail.send_many([b"before"] * 5)
     asked = ask_for_all(browser, "delete_selected", "?queue=mail")
     mail.send_many([b"after"] * 5)
@@ -95,7 +95,7 @@ def test_parameters_are_asked_for(browser: Browser, mail: Queue, dead: Queue):
     assert (mail.attributes().messages, dead.attributes().messages) == (0, 5)
 
 
-def test_dead_letters_go_back_to_where_they_came_from(browser: Browser, mail: Queue, dead: Queue, server):
+def test_dead_letters_go_back_to_their_original_queues(browser: Browser, mail: Queue, dead: Queue, server):
     ids = dead.send_many([b"x"] * 300)
     record = json.dumps({"reason": "gave_up", "queue": "mail", "task": "a.b", "error": "E"})
     server.redis.hset("rsmq::dead:mail-dead", mapping=dict.fromkeys(ids[:200], record))
@@ -106,7 +106,7 @@ def test_dead_letters_go_back_to_where_they_came_from(browser: Browser, mail: Qu
     assert mail.attributes().messages == 200
 
 
-def test_one_line_of_the_log_tells_who_did_what_and_how_far(browser: Browser, mail: Queue, hasty: None):
+def test_one_line_of_the_log_has_user_operation_and_progress(browser: Browser, mail: Queue, hasty: None):
     mail.send_many([b"secret word"] * 1500)
 
     asked = ask_for_all(browser, "delete_selected", "?queue=mail&q=secret")

@@ -47,7 +47,7 @@ def test_cancelling_needs_its_permission_and_a_post(browser_of: Callable[..., Br
     assert mail.attributes().messages == 1
 
 
-def test_a_message_that_is_no_task_cannot_be_cancelled(browser: Browser, mail: Queue, server: PrivateServer):
+def test_a_message_that_is_not_a_task_cannot_be_cancelled(browser: Browser, mail: Queue, server: PrivateServer):
     url = f"{MESSAGES}mail_2F{mail.send(b'x')}/"
 
     assert b"Cancel the task" not in browser.get(f"{url}change/").content

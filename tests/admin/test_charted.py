@@ -11,7 +11,7 @@ from rsmq_django.live import charted
 from tests.support import wait_until
 
 
-def test_results_that_no_page_asked_for_again_are_not_kept(monkeypatch: pytest.MonkeyPatch):
+def test_results_that_no_page_requests_again_are_not_cached(monkeypatch: pytest.MonkeyPatch):
     go_on = threading.Event()
     monkeypatch.setattr(charted, "WAIT_S", 0.0)
     monkeypatch.setattr(charted, "past_together", lambda places, span: go_on.wait(60))

@@ -34,20 +34,20 @@ def test_charts_are_well_formed_and_without_style_or_script(values: list[float |
     assert not re.search(r"nan|inf", " ".join(each.get("points", "") for each in root.iter()))
 
 
-def test_what_is_not_known_is_a_gap_in_the_line():
+def test_unknown_values_are_a_gap_in_the_line():
     root = parsed(a_chart([1.0, 2.0, None, 3.0, 4.0]).svg())
 
     assert len(root.findall("polyline")) == 2
 
 
-def test_columns_stand_on_each_other():
+def test_columns_are_stacked():
     root = parsed(a_chart([1.0], [3.0], is_stacked=True).svg())
 
     lower, upper = root.findall("rect[@class='rsmq-bar rsmq-a']") + root.findall("rect[@class='rsmq-bar rsmq-b']")
     assert float(upper.get("y", 0)) + float(upper.get("height", 0)) == pytest.approx(float(lower.get("y", 0)), abs=0.2)
 
 
-def test_the_table_tells_what_the_chart_shows_the_latest_first():
+def test_the_table_has_the_values_of_the_chart_latest_first():
     assert a_chart([1.0, 0.0, 2.5], [None, 0.0, 4.0]).rows == [("12:02", ["2.5", "4"]), ("12:00", ["1", "-"])]
 
 
@@ -70,7 +70,7 @@ def test_sparklines_show_nothing_when_nothing_happened():
     parsed(sparkline([7], HOSTILE))
 
 
-def test_a_known_zero_is_nothing_to_see_unless_the_chart_says_so():
+def test_a_known_zero_is_hidden_unless_the_chart_asks_for_zeros():
     usual = a_chart([0.0, None])
     telling = Chart("lag", "Lag", usual.times, usual.series, usual.show, shows_zero=True)
 

@@ -35,7 +35,7 @@ WITHOUT_WORDS = [
 
 
 @pytest.mark.parametrize("expression", ENGLISH)
-def test_common_expressions_are_told_in_words(expression: str):
+def test_common_expressions_are_described_in_words(expression: str):
     assert cron_in_words(expression) == ENGLISH[expression]
 
 

@@ -97,7 +97,7 @@ def test_pages_show_numbers_with_separators(browser: Browser, mail: Queue):
     assert "2,000" in text_of(browser.get(f"{QUEUES}mail/change/"))
 
 
-def test_filters_are_called_what_they_filter(browser: Browser, mail: Queue):
+def test_filters_are_named_after_the_filtered_field(browser: Browser, mail: Queue):
     expected = {
         "queue": ["Problem", "In settings", "Paused"],
         "message": ["Queue", "State", "Task", "Error", "Tag", "Age"],

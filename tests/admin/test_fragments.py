@@ -71,7 +71,7 @@ def test_a_refresh_that_would_show_the_same_is_answered_without_content(
         assert (again.status_code, again.content) == (304, b""), name
 
 
-def test_a_refresh_tells_what_has_changed(browser: Browser, addresses: dict[str, str], mail: Queue):
+def test_a_refresh_announces_the_changes(browser: Browser, addresses: dict[str, str], mail: Queue):
     etag = browser.get(MESSAGES, **FRAGMENT).headers["ETag"]
     mail.send(b"more")
 
@@ -102,7 +102,7 @@ def test_a_page_that_is_opened_is_never_answered_with_304(browser: Browser, mail
     assert whole.status_code == 200 and "ETag" not in whole.headers
 
 
-def test_who_may_not_see_a_page_may_not_refresh_it(
+def test_users_who_may_not_see_a_page_may_not_refresh_it(
     browser_of: Callable[..., Browser], addresses: dict[str, str], mail: Queue
 ):
     nobody, stranger = browser_of(), Browser()
@@ -111,7 +111,7 @@ def test_who_may_not_see_a_page_may_not_refresh_it(
         assert stranger.get(address, **FRAGMENT).status_code == 302, name
 
 
-def test_a_refresh_hides_bodies_from_those_who_may_not_see_them(browser_of: Callable[..., Browser], mail: Queue):
+def test_a_refresh_hides_bodies_from_users_who_may_not_see_them(browser_of: Callable[..., Browser], mail: Queue):
     mail.send(b'{"word": "between us"}')
     looker = browser_of("view_message")
 
@@ -122,7 +122,7 @@ def test_a_refresh_with_a_wrong_filter_is_refused(browser: Browser, mail: Queue)
     assert browser.get(MESSAGES, {"nothing": "1"}, **FRAGMENT).status_code == 400
 
 
-def test_a_page_whose_row_is_gone_leaves_no_lines_for_other_pages(browser: Browser, mail: Queue):
+def test_a_page_of_a_deleted_row_leaves_no_messages_for_other_pages(browser: Browser, mail: Queue):
     message = mail.send(b"x")
     address = f"{MESSAGES}mail_2F{message}/change/"
     assert browser.get(address, **FRAGMENT).status_code == 200

@@ -77,7 +77,7 @@ def test_history_can_be_that_of_one_task(browser: Browser, history: None):
     assert [row[1] for row in page.context["totals"]] == ["shop.pay"]
 
 
-def test_all_times_are_utc_whatever_the_zone_of_the_site(browser: Browser, history: None, settings: Any):
+def test_all_times_are_utc_in_any_time_zone_of_the_site(browser: Browser, history: None, settings: Any):
     settings.TIME_ZONE = "Asia/Kolkata"  # half an hour off, so that no hour looks right by chance
     hour = TaskHour.objects.latest("hour").hour.astimezone(dt.UTC)
 
@@ -106,13 +106,13 @@ def test_pages_without_a_history_say_so(browser: Browser):
         assert "No data yet" in text_of(browser.get(url)), url
 
 
-def test_objectives_tell_what_burns_too_fast_and_what_is_needed(browser: Browser, history: None):
+def test_objectives_show_burn_rates_and_recommended_concurrency(browser: Browser, history: None):
     text = text_of(browser.get(OBJECTIVES))
 
     assert "50.0 · too fast" in text and "Recommended concurrency" in text
 
 
-def test_failures_hide_secrets_and_are_for_those_who_may_see_bodies(browser: Browser, history: None):
+def test_failures_hide_secrets_and_are_shown_only_to_users_who_may_see_bodies(browser: Browser, history: None):
     assert "no row 7" in text_of(browser.get(FAILURES)) and b"hunter2" not in browser.get(FAILURES).content
 
     user = User.objects.create_user("looker", is_staff=True)
@@ -146,7 +146,7 @@ def test_a_group_of_failures_goes_back_to_work(
     assert "no dead letters left" in text_of(browser.post(FAILURES, {"fingerprint": GROUP}))
 
 
-def test_a_group_that_is_none_is_told(browser: Browser, history: None):
+def test_an_unknown_group_is_reported(browser: Browser, history: None):
     assert told(browser.post(FAILURES, {"fingerprint": "x"}, follow=True)) == ["This failure group no longer exists."]
 
 
@@ -161,7 +161,7 @@ def test_stock_lists_show_rows_and_no_secrets(browser: Browser, history: None):
         assert browser.post(f"{ROOT}{name}/add/", {}).status_code == 403
 
 
-def test_nobody_sees_it_without_permission(browser_of: Callable[..., Browser], history: None):
+def test_it_is_not_shown_without_permission(browser_of: Callable[..., Browser], history: None):
     nobody = browser_of()
 
     for name in NAMES:

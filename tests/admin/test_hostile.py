@@ -93,7 +93,7 @@ def test_names_and_ids_stay_text(browser: Browser, server: PrivateServer, evil: 
 
 
 @pytest.mark.parametrize("evil", EVIL)
-def test_what_stands_in_the_address_stays_text(browser: Browser, mail: Queue, evil: str):
+def test_text_in_the_address_stays_text(browser: Browser, mail: Queue, evil: str):
     mail.send(b"x")
     for query in ({"q": evil}, {"queue": evil}, {"state__exact": evil}, {"o": evil}, {"p": evil}, {evil: evil}):
         page = browser.get(MESSAGES, query, follow=True)

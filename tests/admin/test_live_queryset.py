@@ -31,7 +31,7 @@ def test_everything_public_is_replaced_or_refused(mail: CoreQueue):
 
 @pytest.mark.parametrize("name", [name for name in SQL_ONLY if hasattr(QuerySet, name)] + ["delete"])
 @pytest.mark.parametrize("model", MODELS)
-def test_what_needs_sql_is_refused(model: type[models.Model], name: str):
+def test_query_that_needs_sql_is_refused(model: type[models.Model], name: str):
     with pytest.raises(NotSupportedError, match="lives in Redis"):
         getattr(model._default_manager.all(), name)()
 
@@ -79,7 +79,7 @@ def test_messages_are_cut_out_of_long_queues(mail: CoreQueue, server: PrivateSer
     assert read < 60, "only what is shown is read, not the queue"
 
 
-def test_rows_can_be_read_anew(mail: CoreQueue):
+def test_rows_can_be_read_again(mail: CoreQueue):
     message = Message.objects.get(pk=f"mail/{mail.send(b'x')}")
     mail.receive()
 

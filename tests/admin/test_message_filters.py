@@ -80,7 +80,7 @@ def base36(number: int) -> str:
 
 
 @pytest.mark.parametrize("query", [{}, {"queue": "mail"}])
-def test_a_page_says_what_it_looked_at_and_goes_on_there(
+def test_a_page_shows_which_messages_it_has_searched_and_continues_there(
     browser: Browser, mail: Queue, dead: Queue, settings: Any, query: dict[str, str]
 ):
     settings.RSMQ = {**settings.RSMQ, "ADMIN": {"SEARCH_LIMIT": 100, "PAGE_SIZE": 20}}
@@ -106,7 +106,7 @@ def test_an_address_that_was_changed_begins_at_the_first_message(browser: Browse
     assert ids(browser, task="pay", after=after) == [message]
 
 
-def test_a_job_on_all_messages_is_not_offered_for_what_only_looking_finds(browser: Browser, mail: Queue):
+def test_a_job_on_all_messages_is_not_offered_for_filters_that_need_a_search(browser: Browser, mail: Queue):
     mail.send_many([body("shop.tasks.pay")] * 30)
 
     page = browser.post(

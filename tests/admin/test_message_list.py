@@ -32,7 +32,7 @@ def test_pages_follow_each_other(browser: Browser, mail: Queue):
     assert shown == ids
 
 
-def test_pages_go_on_across_queues(browser: Browser, mail: Queue, dead: Queue):
+def test_pages_continue_across_queues(browser: Browser, mail: Queue, dead: Queue):
     ids = mail.send_many([b"%d" % n for n in range(15)])
     more = dead.send_many([b"%d" % n for n in range(15)])
 
@@ -48,7 +48,7 @@ def test_one_queue_can_be_chosen(browser: Browser, mail: Queue, dead: Queue):
     assert len(rows_of(browser.get(MESSAGES, {"queue": "mail-dead"}))) == 1
 
 
-def test_states_are_told_apart(browser: Browser, mail: Queue, dead: Queue):
+def test_states_are_distinguished(browser: Browser, mail: Queue, dead: Queue):
     flying = mail.send(b"in flight")
     mail.receive()
     ready, delayed, gone = mail.send(b"ready"), mail.send(b"delayed", delay_s=60), dead.send(b"dead")
@@ -75,7 +75,7 @@ def test_search_finds_a_number_as_a_whole(browser: Browser, mail: Queue):
     assert [row.message_id for row in rows_of(browser.get(MESSAGES, {"q": "pay 17"}))] == [ids[1]]
 
 
-def test_nobody_searches_bodies_that_they_may_not_read(browser_of: Callable[..., Browser], mail: Queue):
+def test_users_without_permission_cannot_search_bodies(browser_of: Callable[..., Browser], mail: Queue):
     mail.send(b'{"task": "shop.tasks.pay", "args": ["hunter2"]}')
     browser = browser_of("view_message")
 
@@ -85,7 +85,7 @@ def test_nobody_searches_bodies_that_they_may_not_read(browser_of: Callable[...,
     assert len(rows_of(browser.get(MESSAGES, {"q": "tasks.pay"}))) == 1
 
 
-def test_a_search_says_what_it_did_not_look_at(browser: Browser, mail: Queue, settings):
+def test_a_search_reports_which_messages_it_has_not_read(browser: Browser, mail: Queue, settings):
     settings.RSMQ = {**settings.RSMQ, "ADMIN": {"SEARCH_LIMIT": 100}}
     mail.send_many([b"x"] * 150)
 
@@ -133,7 +133,7 @@ def test_selected_messages_run_now(browser: Browser, mail: Queue):
     assert LogEntry.objects.filter(change_message="Made visible at once").count() == 2
 
 
-def test_what_moved_on_since_the_page_was_shown_is_left_alone(browser: Browser, mail: Queue):
+def test_messages_changed_since_the_page_was_shown_are_left_alone(browser: Browser, mail: Queue):
     mail.send_many([b"%d" % n for n in range(5)])
     page = browser.get(MESSAGES)
     mail.receive_many(2)
@@ -147,7 +147,7 @@ def test_what_moved_on_since_the_page_was_shown_is_left_alone(browser: Browser, 
     assert LogEntry.objects.count() == 2, "only what was done is written down"
 
 
-def test_deleting_asks_first(browser: Browser, mail: Queue):
+def test_deleting_needs_a_confirmation(browser: Browser, mail: Queue):
     mail.send_many([b"1", b"2"])
     chosen = selection(browser.get(MESSAGES), 0)
 
@@ -158,7 +158,7 @@ def test_deleting_asks_first(browser: Browser, mail: Queue):
     assert mail.attributes().messages == 2
 
 
-def test_moving_asks_where_to(browser: Browser, mail: Queue, dead: Queue):
+def test_moving_needs_a_target(browser: Browser, mail: Queue, dead: Queue):
     mail.send(b"x")
     chosen = {"action": "move", **selection(browser.get(MESSAGES), 0)}
 
@@ -168,7 +168,7 @@ def test_moving_asks_where_to(browser: Browser, mail: Queue, dead: Queue):
     assert dead.attributes().messages == 1
 
 
-def test_a_target_that_does_not_exist_is_told(browser: Browser, mail: Queue):
+def test_a_target_that_does_not_exist_is_reported(browser: Browser, mail: Queue):
     mail.send(b"x")
     chosen = {"action": "move", **selection(browser.get(MESSAGES), 0)}
 

@@ -46,7 +46,7 @@ def test_a_body_of_json_is_shown_in_lines_and_colours(browser: Browser, mail: Qu
     assert "shop.tasks.pay" in text_of(page)
 
 
-def test_a_body_that_is_no_text_is_shown_in_hexadecimal(browser: Browser, mail: Queue):
+def test_a_body_that_is_not_a_text_is_shown_in_hexadecimal(browser: Browser, mail: Queue):
     page = browser.get(url_of(mail, mail.send(bytes(range(256)))))
 
     assert "00000040 40 41 42 43" in text_of(page)
@@ -68,7 +68,7 @@ def test_a_long_body_is_cut_and_can_be_downloaded_whole(browser: Browser, mail: 
     assert (file["Content-Type"], file["X-Content-Type-Options"]) == ("application/octet-stream", "nosniff")
 
 
-def test_bytes_are_downloaded_as_they_are(browser: Browser, mail: Queue):
+def test_bytes_are_downloaded_unchanged(browser: Browser, mail: Queue):
     body = bytes(range(256)) * 100
 
     assert browser.get(url_of(mail, mail.send(body), "body")).content == body
@@ -117,7 +117,7 @@ def test_a_signed_call_has_its_task_id_and_attempts(browser: Browser, mail: Queu
     assert "Cancel the task" in page.content.decode()
 
 
-def test_a_dead_letter_tells_why_and_every_attempt(browser: Browser, dead: Queue, server: PrivateServer):
+def test_a_dead_letter_shows_its_failure_and_every_attempt(browser: Browser, dead: Queue, server: PrivateServer):
     text = text_of(browser.get(url_of(dead, bury(server, dead))))
 
     assert "Reason Not retryable Original queue mail Attempts 2" in text
@@ -125,7 +125,7 @@ def test_a_dead_letter_tells_why_and_every_attempt(browser: Browser, dead: Queue
     assert "Attempt 2 · on web2 · builtins.ValueError" in text and "Attempt 1 · on web1" in text
 
 
-def test_bodies_and_errors_are_for_those_who_may_see_them(
+def test_bodies_and_errors_are_shown_only_to_users_who_may_see_them(
     browser_of: Callable[..., Browser], dead: Queue, server: PrivateServer
 ):
     message_id = bury(server, dead)
@@ -138,7 +138,7 @@ def test_bodies_and_errors_are_for_those_who_may_see_them(
     assert browser.get(url_of(dead, message_id, "body")).status_code == 403
 
 
-def test_odd_records_are_shown_as_they_are(browser: Browser, dead: Queue, server: PrivateServer):
+def test_odd_records_are_shown_unchanged(browser: Browser, dead: Queue, server: PrivateServer):
     message_id = dead.send(b"x")
     server.redis.hset("rsmq::dead:mail-dead", message_id, b"<b>\xff no JSON")
     server.redis.hset("rsmq::result:odd", mapping={"error:1": "no JSON", "worker:x": "y", "error:": "z"})
@@ -154,7 +154,7 @@ def test_a_message_without_a_body_is_shown(browser: Browser, mail: Queue, server
     assert "No body (orphaned message ID)." in text_of(browser.get(url_of(mail, "phantom")))
 
 
-def test_a_message_that_is_gone_leads_to_the_index(browser: Browser, mail: Queue):
+def test_a_deleted_message_redirects_to_the_index(browser: Browser, mail: Queue):
     for key in ("mail/gone", "nowhere/x", "mail", "%", "a/b/c/d"):
         assert browser.get(f"{MESSAGES}{quote(key)}/change/").status_code == 302
         assert browser.get(f"{MESSAGES}{quote(key)}/body/").status_code == 404
@@ -187,7 +187,7 @@ def test_operations_are_done_from_the_page(browser: Browser, mail: Queue, dead: 
     ]  # fmt: skip
 
 
-def test_deleting_from_the_page_asks_first(browser: Browser, mail: Queue):
+def test_deleting_from_the_page_needs_a_confirmation(browser: Browser, mail: Queue):
     message_id = mail.send(b"x")
     operate, data = url_of(mail, message_id, "operate"), {"action": "delete_selected", "seen": f"0 mail/{message_id}"}
 

@@ -13,7 +13,7 @@ from tests.admin.conftest import MESSAGES
     ("codenames", "status"),
     [(("delete_message",), 403), (("view_message",), 403), (("view_message", "delete_message"), 302)],
 )
-def test_a_message_is_deleted_only_by_who_may_see_messages(
+def test_a_message_is_deleted_only_by_users_who_may_see_messages(
     browser_of: Callable[..., Browser], mail: Queue, codenames: tuple[str, ...], status: int
 ):
     browser, key = browser_of(*codenames), f"mail_2F{mail.send(b'x')}"

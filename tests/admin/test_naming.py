@@ -55,7 +55,9 @@ def test_retry_of_a_kind_of_failure_names_task_and_error(browser: Browser, lette
     assert LogEntry.objects.get().change_message == f"Retried (of queue mail-dead, of failure {name}): 84 of 84 done"
 
 
-def test_texts_of_errors_are_for_those_who_may_see_bodies(browser_of: Callable[..., Browser], letters: list[str]):
+def test_texts_of_errors_are_shown_only_to_users_who_may_see_bodies(
+    browser_of: Callable[..., Browser], letters: list[str]
+):
     browser = browser_of("view_queue", "view_message", "redrive_message")
 
     asked = browser.post(FAILURES, {"action": "redrive", "failure": fingerprint_on(browser.get(FAILURES))})

@@ -54,7 +54,7 @@ def test_a_queue_shows_rates_failures_and_a_curve(browser: Browser, mail: Queue)
     assert "25 %" in text_of(page) and b"rsmq-spark" in page.content
 
 
-def test_a_new_queue_tells_what_was_sent_before_any_worker_looked(browser: Browser, mail: Queue):
+def test_a_new_queue_shows_its_sent_messages_before_the_first_sample(browser: Browser, mail: Queue):
     mail.send_many([b"x"] * 6)
 
     row = row_of(browser)
@@ -73,19 +73,19 @@ def test_messages_of_a_new_queue_from_before_the_first_look_of_a_worker_count(
     assert row_of(browser).past.sent_per_min == pytest.approx(60 / 2.5, rel=0.1)
 
 
-def test_an_old_queue_that_nobody_looked_at_shows_dashes(browser: Browser, mail: Queue, server: PrivateServer):
+def test_an_old_queue_without_samples_shows_dashes(browser: Browser, mail: Queue, server: PrivateServer):
     server.redis.hdel("rsmq:mail:Q", "created")
 
     assert row_of(browser).past.sent_per_min is None
 
 
-def test_what_an_old_queue_was_sent_in_all_its_life_is_no_rate(browser: Browser, mail: Queue, server: PrivateServer):
+def test_total_of_an_old_queue_without_samples_is_not_a_rate(browser: Browser, mail: Queue, server: PrivateServer):
     server.redis.hset("rsmq:mail:Q", mapping={"created": int(time.time()) - 3 * 86_400, "totalsent": 1_000_000})
 
     assert row_of(browser).past.sent_per_min is None
 
 
-def test_a_rate_counts_the_last_minutes_and_not_what_was_before_an_outage_of_all_workers(
+def test_a_rate_counts_the_last_minutes_and_nothing_before_an_outage_of_all_workers(
     browser: Browser, mail: Queue, server: PrivateServer
 ):
     mail.client.run(sample("rsmq", "mail", at_s=time.time() - 40 * 60))
@@ -108,7 +108,7 @@ def test_messages_are_counted_by_state(browser: Browser, mail: Queue, dead: Queu
     assert "?queue=mail&amp;state__exact=in_flight" in content and "?queue=mail-dead" in content
 
 
-def test_many_hidden_messages_are_estimated_and_said_to_be(browser: Browser, mail: Queue):
+def test_many_hidden_messages_are_estimated_and_marked_as_estimates(browser: Browser, mail: Queue):
     mail.send_many([b"x"] * 500, delay_s=60)
 
     row_of(browser)
@@ -118,7 +118,7 @@ def test_many_hidden_messages_are_estimated_and_said_to_be(browser: Browser, mai
     assert row_of(browser).depth.is_estimated
 
 
-def test_the_next_lease_or_delay_to_end_is_told(browser: Browser, mail: Queue):
+def test_the_next_end_of_a_lease_or_delay_is_shown(browser: Browser, mail: Queue):
     mail.send(b"x", delay_s=60)
     mail.send(b"x")
     assert mail.receive(visibility_timeout_s=20)
@@ -167,7 +167,7 @@ def test_the_page_has_nothing_that_a_strict_policy_forbids(browser: Browser, mai
     assert " style=" not in ours and "<script" not in ours and " onclick" not in ours
 
 
-def test_who_may_not_see_queues_sees_no_charts(browser_of: Callable[..., Browser], mail: Queue):
+def test_users_who_may_not_see_queues_see_no_charts(browser_of: Callable[..., Browser], mail: Queue):
     assert browser_of("view_worker").get(QUEUES).status_code == 403
 
 
@@ -205,7 +205,9 @@ def test_a_refresh_is_one_round_trip(
     assert (first.processes, second.processes) == (1, 1)
 
 
-def test_what_came_and_went_since_the_last_look_is_noticed(browser: Browser, mail: Queue, server: PrivateServer):
+def test_messages_that_came_and_went_since_the_last_sample_are_counted(
+    browser: Browser, mail: Queue, server: PrivateServer
+):
     a_worker(mail.client)
     row_of(browser)
     mail.send_many([b"x"] * 3, delay_s=60)
@@ -234,7 +236,7 @@ def test_queues_beyond_the_page_are_not_read(browser: Browser, mail: Queue, serv
     assert len(page.context["cl"].past.by_place) == 20
 
 
-def test_what_is_remembered_of_a_server_that_is_away_is_not_shown(
+def test_cached_data_of_an_unreachable_server_is_not_shown(
     browser: Browser, mail: Queue, settings: Any, monkeypatch: pytest.MonkeyPatch
 ):
     own = settings.RSMQ["CONNECTIONS"]["default"]

@@ -142,7 +142,7 @@ def test_key_of_another_type_breaks_no_page_and_no_scrape(
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_score_that_is_no_time_breaks_no_page_and_no_scrape(
+def test_score_that_is_not_a_time_breaks_no_page_and_no_scrape(
     browser: Browser, records: dict[str, str], server: PrivateServer, score: str
 ):
     for key in ("rsmq:mail", "rsmq::workers", "rsmq::schedule", "rsmq::workflows"):

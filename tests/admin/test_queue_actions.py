@@ -157,9 +157,7 @@ def test_queues_that_were_paused_before_a_server_went_away_are_written_down(rf: 
     assert [entry.object_id for entry in LogEntry.objects.all()] == ["mail"]
 
 
-def test_nothing_is_said_to_be_removed_where_the_outcome_is_not_known(
-    browser: Browser, three: list[Queue], monkeypatch: Any
-):
+def test_no_removal_is_reported_where_the_outcome_is_unknown(browser: Browser, three: list[Queue], monkeypatch: Any):
     def lost(*args: Any) -> None:
         raise OutcomeUnknown("the answer was lost")
 

@@ -31,7 +31,7 @@ def bodies_in(queue: Queue) -> list[bytes]:
 # -- The list ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_shows_what_queues_hold(browser: Browser, mail: Queue, dead: Queue):
+def test_the_list_shows_the_messages_of_queues(browser: Browser, mail: Queue, dead: Queue):
     mail.send_many([b"x"] * 3)
     mail.send(b"x", delay_s=60)
 
@@ -108,7 +108,7 @@ def test_attributes_are_changed_by_form_and_logged(browser: Browser, mail: Queue
     assert "Visibility timeout" in LogEntry.objects.get().get_change_message()
 
 
-def test_only_what_was_changed_is_set(browser: Browser, mail: Queue):
+def test_only_changed_values_are_set(browser: Browser, mail: Queue):
     browser.get(page_of(mail))
     mail.set_attributes(delay_s=7)
 
@@ -144,7 +144,7 @@ def test_a_message_is_sent(browser: Browser, mail: Queue):
     assert "line one" not in LogEntry.objects.get().change_message
 
 
-def test_a_body_that_is_too_long_is_told(browser: Browser, mail: Queue):
+def test_a_body_that_is_too_long_is_reported(browser: Browser, mail: Queue):
     refused = browser.post(page_of(mail, "send"), {"body": "x" * 70_000, "delay_s": ""})
 
     assert "body is 70000 bytes, queue 'mail' allows 65536" in text_of(refused)
@@ -202,7 +202,7 @@ def test_arguments_that_do_not_fit_are_refused(browser: Browser, mail: Queue, ch
     assert bodies_in(mail) == []
 
 
-def test_what_the_backend_refuses_is_told_in_the_form(browser: Browser, mail: Queue, charge: Any, settings: Any):
+def test_refusal_of_the_backend_is_shown_in_the_form(browser: Browser, mail: Queue, charge: Any, settings: Any):
     settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default"]}}
 
     refused = browser.post(page_of(mail, "enqueue") + "?task=shop.tasks.charge", {"argument-order_id": "7"})
@@ -236,7 +236,7 @@ def test_purging_wants_the_name(browser: Browser, mail: Queue):
     assert LogEntry.objects.get().change_message == "Purged 5 messages"
 
 
-def test_what_was_sent_meanwhile_is_purged_only_when_that_is_said(browser: Browser, mail: Queue):
+def test_messages_sent_meanwhile_are_purged_only_on_request(browser: Browser, mail: Queue):
     mail.send(b"x")
     seen = {"total_sent": 0, "name": "mail"}
 
@@ -271,7 +271,7 @@ def test_a_queue_of_its_own_that_is_called_like_a_lane_pauses_by_its_own_name(
     assert [row.name for row in rows_of(browser.get(QUEUES, {"is_paused__exact": 1}))] == ["express-lane1"]
 
 
-def test_deleting_a_queue_says_how_many_messages_it_has(browser: Browser, mail: Queue, server: PrivateServer):
+def test_deleting_a_queue_shows_its_number_of_messages(browser: Browser, mail: Queue, server: PrivateServer):
     mail.send_many([b"x"] * 5)
 
     assert "mail: 5 messages" in text_of(browser.get(page_of(mail, "delete")))
@@ -345,7 +345,7 @@ def bury(server: PrivateServer, dead: Queue, **fields: Any) -> str:
     return message_id
 
 
-def test_dead_letters_are_grouped_by_what_went_wrong(browser: Browser, mail: Queue, dead: Queue, server: PrivateServer):
+def test_dead_letters_are_grouped_by_failure(browser: Browser, mail: Queue, dead: Queue, server: PrivateServer):
     for number in range(5):
         bury(server, dead, message=f"Flight {number} is gone")
     bury(server, dead, error="builtins.KeyError", message="'gate'", traceback="Traceback ...")

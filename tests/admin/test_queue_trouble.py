@@ -115,7 +115,7 @@ def test_the_list_offers_the_kinds_of_trouble_and_keeps_the_rest_of_its_address(
     assert links["?span=24h&q=ma&trouble=dead"] and not links["?span=24h&q=ma"] and len(links) == 6
 
 
-def test_the_page_of_a_queue_tells_who_takes_from_it(browser: Browser, mail: Queue):
+def test_the_page_of_a_queue_shows_its_workers(browser: Browser, mail: Queue):
     mail.send(b"x")
     alone = text_of(browser.get(f"{QUEUES}mail/change/"))
     a_worker(mail.client, "w1", "mail", "default")

@@ -98,7 +98,7 @@ def test_secrets_in_json_are_hidden_however_it_is_written_or_cut(body: bytes):
     assert CANARY not in preview(body, "", is_cut=True)
 
 
-def test_what_stands_behind_a_hidden_value_is_shown():
+def test_text_after_a_hidden_value_is_shown():
     text = shown(b'{"secret": [1, [2, {"a": 3}]], "b": [{"token": {}, "c": 4}, 5], "d": 6}').text
 
     assert json.loads(text.replace("•••", "0")) == {"secret": 0, "b": [{"token": 0, "c": 4}, 5], "d": 6}

@@ -145,7 +145,7 @@ def test_each_action_has_its_permission(
     assert f'value="{action}"' in browser_of("view_reliablequeue", codename).get(PAGE).content.decode()
 
 
-def test_bodies_are_for_those_who_may_see_them(browser_of: Callable[..., Browser], orders: ReliableQueue):
+def test_bodies_are_shown_only_to_users_who_may_see_them(browser_of: Callable[..., Browser], orders: ReliableQueue):
     page = browser_of("view_reliablequeue").get(PAGE)
 
     assert b"order 4" not in page.content and "You may not see bodies" in text_of(page)

@@ -42,7 +42,9 @@ def test_its_page_shows_value_and_attempts_without_secrets(browser: Browser, mai
     assert b"hunter2" not in page.content
 
 
-def test_value_and_errors_are_for_those_who_may_see_bodies(browser_of: Callable[..., Browser], finished: None):
+def test_value_and_errors_are_shown_only_to_users_who_may_see_bodies(
+    browser_of: Callable[..., Browser], finished: None
+):
     page = browser_of("view_result").get(f"{RESULTS}t7/change/")
 
     assert page.status_code == 200
@@ -57,14 +59,14 @@ def test_a_damaged_record_is_shown(browser: Browser, server: PrivateServer):
     assert browser.get(f"{RESULTS}{'x' * 2000}/change/").status_code == 302
 
 
-def test_results_cannot_be_deleted_by_anybody(browser: Browser, finished: None):
+def test_results_cannot_be_deleted(browser: Browser, finished: None):
     page = browser.get(RESULTS, {"q": "t7"})
 
     assert b"action-select" not in page.content, "there is nothing to do to a row"
     assert browser.post(f"{RESULTS}t7/delete/", {"post": "yes"}).status_code == 403
 
 
-def test_its_page_says_whether_a_result_of_a_signed_queue_is_authentic(
+def test_its_page_shows_whether_a_result_of_a_signed_queue_is_authentic(
     browser: Browser, settings: Any, mail: Queue, finished: None
 ):
     assert "Authentic No" not in text_of(browser.get(f"{RESULTS}t7/change/"))

@@ -49,7 +49,7 @@ def test_a_group_leads_to_its_retries(browser: Browser, letters: list[str]):
     assert "Nothing has been retried" in shown
 
 
-def test_one_is_a_probe_and_the_page_says_how_it_ended(
+def test_the_page_shows_the_outcome_of_a_probe(
     browser: Browser, mail: Queue, dead: Queue, letters: list[str], server: PrivateServer
 ):
     browser.post(URL, {"action": "probe"})
@@ -98,7 +98,7 @@ def test_the_rest_is_retried_at_a_rate_and_shows_its_progress(
     assert LogEntry.objects.get().change_message == "Retried at 0.01 per second: shop.pay, ConnectionError"
 
 
-def test_a_retry_is_cancelled_and_what_is_not_due_comes_back(
+def test_cancelling_a_retry_restores_the_dead_letters_that_are_not_due(
     browser: Browser, mail: Queue, dead: Queue, letters: list[str]
 ):
     browser.post(URL, {"action": "start", "rate": "0.01"})
@@ -123,7 +123,7 @@ def test_sending_goes_on_from_any_page_when_the_browser_was_closed(
     assert len(bodies_in(mail)) == 5 and the_plan(dead).state == "sent"
 
 
-def test_a_page_does_not_go_on_with_a_retry_whose_filter_it_does_not_know(
+def test_a_page_does_not_continue_a_retry_with_an_unknown_filter(
     browser: Browser, mail: Queue, dead: Queue, letters: list[str]
 ):
     plan_id = begin(dead.client, "mail-dead", rate=1, to_look_at=6)
@@ -137,7 +137,7 @@ def test_a_page_does_not_go_on_with_a_retry_whose_filter_it_does_not_know(
 
 
 @pytest.mark.parametrize("rate", ["", "0", "x", "1e9"])
-def test_a_wrong_rate_is_told_next_to_its_field(
+def test_a_wrong_rate_is_reported_next_to_its_field(
     browser: Browser, mail: Queue, dead: Queue, letters: list[str], rate: str
 ):
     refused = browser.post(URL, {"action": "start", "rate": rate})
@@ -146,7 +146,7 @@ def test_a_wrong_rate_is_told_next_to_its_field(
     assert not bodies_in(mail) and plans_of(dead.client, "mail-dead") == []
 
 
-def test_what_is_gone_is_told(browser: Browser, mail: Queue, dead: Queue, letters: list[str]):
+def test_missing_messages_are_reported(browser: Browser, mail: Queue, dead: Queue, letters: list[str]):
     gone = browser.post(f"{RETRIES}?failure=none", {"action": "probe"}, follow=True)
     assert told(gone) == ["This failure has no dead letters left."]
     assert told(browser.post(URL, {"action": "cancel", "plan": "x"}, follow=True)) == ["This retry no longer exists."]
@@ -165,5 +165,5 @@ def test_looking_and_retrying_have_permissions_of_their_own(
     assert len(bodies_in(mail)) == 1
 
 
-def test_texts_of_errors_are_for_those_who_may_see_bodies(browser_of: Callable[..., Browser], letters: Any):
+def test_texts_of_errors_are_shown_only_to_users_who_may_see_bodies(browser_of: Callable[..., Browser], letters: Any):
     assert b"no answer" not in browser_of("view_queue", "view_message", "redrive_message").get(URL).content

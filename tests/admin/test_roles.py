@@ -85,7 +85,7 @@ def roles(mail: Queue) -> dict[str, Browser]:
     return browsers
 
 
-def test_each_address_allows_what_the_table_of_roles_says(roles: dict[str, Browser], things: dict[str, str]):  # noqa: F811
+def test_each_address_has_the_permissions_in_the_table_of_roles(roles: dict[str, Browser], things: dict[str, str]):  # noqa: F811
     documented, used, wrong = rows_of_docs(), set(), []
 
     for name, address, data in requests_of(things):
@@ -100,7 +100,7 @@ def test_each_address_allows_what_the_table_of_roles_says(roles: dict[str, Brows
     assert not set(documented) - used
 
 
-def test_the_table_names_the_permissions_of_who_operates():
+def test_the_table_has_the_permissions_of_operators():
     section = PAGE.partition("## Roles")[2].partition("\n## ")[0]
 
     assert set(re.findall(r"`rsmq\.(\w+)`", section)) == OPERATING | {"view_body"}

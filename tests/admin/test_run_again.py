@@ -123,7 +123,7 @@ def test_a_call_goes_to_the_queue_and_priority_it_had(
     assert calls_in(urgent) and not calls_in(mail)
 
 
-def test_a_call_whose_queue_is_gone_goes_to_the_queue_of_its_task(
+def test_a_call_whose_queue_was_removed_goes_to_the_queue_of_its_task(
     browser: Browser, mail: Queue, dead: Queue, charge: Any, server: PrivateServer
 ):
     posted(browser, letter(dead, server, 7, origin="post") + "run/", {"unchanged": "yes"})
@@ -131,7 +131,7 @@ def test_a_call_whose_queue_is_gone_goes_to_the_queue_of_its_task(
     assert len(calls_in(mail)) == 1
 
 
-def test_arguments_that_no_longer_fit_are_told_and_nothing_is_sent(
+def test_arguments_that_no_longer_fit_are_reported_and_nothing_is_sent(
     browser: Browser, mail: Queue, dead: Queue, charge: Any, server: PrivateServer
 ):
     url = letter(dead, server, 7, colour="red")
@@ -152,7 +152,7 @@ def test_a_task_that_is_not_declared_is_not_offered(browser: Browser, mail: Queu
 
 
 @pytest.mark.parametrize("origin", ["mail", "gone"])
-def test_a_call_that_nobody_signed_is_not_signed_for_whoever_wrote_it(
+def test_an_unsigned_call_is_not_signed_on_behalf_of_its_writer(
     browser: Browser, mail: Queue, dead: Queue, charge: Any, server: PrivateServer, settings: Any, origin: str
 ):
     settings.RSMQ = {**settings.RSMQ, "QUEUES": {"default": {}, "mail": {"SIGNING_KEYS": ["k" * 32]}}}
@@ -214,7 +214,7 @@ def test_the_form_has_the_arguments_of_the_call(
     assert LogEntry.objects.get().change_message == f"Edited and ran shop.tasks.charge as task {call['id']}"
 
 
-def test_what_was_not_changed_is_sent_exactly_as_it_was(
+def test_unchanged_arguments_are_sent_exactly_as_before(
     browser: Browser, mail: Queue, dead: Queue, charge: Any, server: PrivateServer
 ):
     odd = {"order_id": "7", "note": "", "order": {"a": 1e22, "b": [None, "\u202e"]}, "token": None}
@@ -245,7 +245,7 @@ def test_secrets_never_reach_the_page_and_stay_in_the_call(
     assert call["kwargs"] == {"order_id": 7, "token": "hunter2", "order": order | {"number": 2}}
 
 
-def test_a_secret_can_be_replaced_but_its_sign_is_no_value(
+def test_a_secret_can_be_replaced_but_its_mask_is_not_a_value(
     browser: Browser, mail: Queue, dead: Queue, charge: Any, server: PrivateServer
 ):
     url = letter(dead, server, 7, token="old", order={"cards": [{"password": "p"}, {"password": "q"}]}) + "run/"
@@ -295,7 +295,7 @@ def test_an_argument_has_the_field_that_its_annotation_asks_for(
     assert found == [value, sent] and [type(each) for each in found] == [type(value), type(sent)]
 
 
-def test_errors_stand_next_to_the_fields(
+def test_errors_are_shown_next_to_the_fields(
     browser: Browser, mail: Queue, dead: Queue, charge: Any, server: PrivateServer
 ):
     url = letter(dead, server, 7) + "run/"

@@ -112,7 +112,7 @@ def test_filter_that_cannot_be_understood_is_named_and_left_out(browser: Browser
     assert "Enter a valid date/time" in text_of(page)
 
 
-def test_page_says_that_older_events_were_not_searched(browser: Browser, ran: None, monkeypatch: pytest.MonkeyPatch):
+def test_page_reports_that_older_events_were_not_searched(browser: Browser, ran: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rsmq_django.live.runs.MOST_LOOKED_AT", 1)
     monkeypatch.setattr("rsmq_django.core.runs.MAX_BATCH", 10)
 
@@ -123,9 +123,7 @@ def test_page_says_that_older_events_were_not_searched(browser: Browser, ran: No
     assert ids(browser.get(RUNS + page.context["cl"].older_url)) == ["t10"]
 
 
-def test_search_that_has_found_nothing_yet_continues_by_itself(
-    browser: Browser, ran: None, monkeypatch: pytest.MonkeyPatch
-):
+def test_search_without_a_match_continues_automatically(browser: Browser, ran: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rsmq_django.live.runs.MOST_LOOKED_AT", 1)
     monkeypatch.setattr("rsmq_django.core.runs.MAX_BATCH", 10)
     asked, looks = "?outcome=dead&q=t0", 0
@@ -163,7 +161,7 @@ def test_lane_is_shown_and_found_as_its_queue(browser: Browser, mail: Queue, ser
     assert "mail-lane0" not in text_of(page)
 
 
-def test_error_texts_and_words_in_them_are_for_those_who_may_see_bodies(
+def test_error_texts_and_words_in_them_are_shown_only_to_users_who_may_see_bodies(
     browser_of: Callable[..., Browser], ran: None, server: PrivateServer
 ):
     server.redis.hset("rsmq::result:t20", mapping={"body": '{"args": ["hunter3"]}'})
@@ -222,7 +220,7 @@ def test_page_of_a_run_shows_arguments_result_error_and_other_attempts(
     assert "/admin/rsmq/result/seven/change/" in bad.content.decode()
 
 
-def test_run_without_its_message_says_that_arguments_are_gone(browser: Browser, ran: None):
+def test_run_without_its_message_says_that_arguments_are_not_stored_any_more(browser: Browser, ran: None):
     page = open_run(browser, q="t13")
 
     assert "no longer stored" in text_of(page)
@@ -268,7 +266,7 @@ def test_run_that_is_not_there_leads_back(browser: Browser, ran: None, key: str)
     assert browser.get(f"{RUNS}{quote(key)}/change/").status_code == 302
 
 
-def test_log_that_is_off_is_said(browser: Browser, settings: Any, server: PrivateServer):
+def test_log_that_is_off_is_reported(browser: Browser, settings: Any, server: PrivateServer):
     settings.RSMQ = {**settings.RSMQ, "EVENTS": "off"}
 
     assert "The event log is off" in text_of(browser.get(RUNS))
@@ -293,7 +291,7 @@ def test_failed_call_of_order_7_is_run_again(
     assert json.loads(message)["args"] == ["order 7"]
 
 
-def test_list_asks_for_its_permission(browser_of: Callable[..., Browser], ran: None):
+def test_list_needs_its_permission(browser_of: Callable[..., Browser], ran: None):
     assert browser_of("view_message").get(RUNS).status_code == 403
     assert browser_of("view_run").get(RUNS).status_code == 200
 

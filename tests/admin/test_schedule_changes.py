@@ -82,7 +82,7 @@ def test_a_schedule_is_added_with_the_arguments_of_its_task(browser: Browser, re
         ({"every_s": "60", "argument-room": ""}, "This field is required"),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_reason(browser: Browser, reminder: str, words: Any, said: str):
+def test_invalid_option_is_refused_with_the_reason(browser: Browser, reminder: str, words: Any, said: str):
     page = browser.post(f"{LIST}add/?task={reminder}", filled(**words))
 
     assert page.status_code == 200 and said in text_of(page)
@@ -96,7 +96,7 @@ def test_a_name_that_is_taken_is_refused(browser: Browser, added: str):
     assert schedules.get("remind").schedule.cron == "30 3 * * MON-FRI"  # type: ignore[union-attr]
 
 
-def test_a_schedule_is_changed_and_keeps_what_was_not_changed(browser: Browser, added: str):
+def test_a_changed_schedule_keeps_its_other_values(browser: Browser, added: str):
     fields = shown_fields(browser.get(f"{PAGE}edit/"))
     assert fields["argument-room"] == "kitchen"
 
@@ -173,7 +173,7 @@ def test_each_of_these_needs_its_permission(
     assert browser_of("view_schedule", "view_body", codename).get(page).status_code == 200
 
 
-def test_arguments_are_for_those_who_may_see_bodies(browser_of: Callable[..., Browser], added: str):
+def test_arguments_are_shown_only_to_users_who_may_see_bodies(browser_of: Callable[..., Browser], added: str):
     viewer = browser_of("view_schedule", "change_schedule")
 
     assert "kitchen" not in text_of(viewer.get(f"{PAGE}change/"))
@@ -247,11 +247,11 @@ def test_the_last_runs_are_found_by_their_ticks(browser: Browser, added: str, se
     assert f'href="/admin/rsmq/run/?task={added}"' in page.content.decode()
 
 
-def test_a_schedule_that_has_not_run_says_so(browser: Browser, added: str):
+def test_a_schedule_without_runs_reports_that(browser: Browser, added: str):
     assert "No runs yet" in text_of(browser.get(f"{PAGE}change/"))
 
 
-def test_what_is_no_schedule_has_no_ticks_and_can_be_deleted(browser: Browser, mail: Queue, server: PrivateServer):
+def test_invalid_schedule_entry_has_no_ticks_and_can_be_deleted(browser: Browser, mail: Queue, server: PrivateServer):
     server.redis.hset("rsmq::schedule:entries", "broken", "{nonsense")
 
     page = browser.get(f"{LIST}broken/change/")

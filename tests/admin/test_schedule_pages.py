@@ -62,7 +62,7 @@ def test_schedules_are_paused_and_resumed(browser: Browser, remind: Any):
     assert LogEntry.objects.count() == 2
 
 
-def test_what_cannot_be_run_is_told_and_not_logged(browser: Browser, remind: Any, server: PrivateServer):
+def test_call_that_cannot_run_is_reported_and_not_logged(browser: Browser, remind: Any, server: PrivateServer):
     _tasks.pop(remind.module_path)
     try:
         page = browser.post(f"{PAGE}operate/", {"action": "run"}, follow=True)
@@ -85,7 +85,7 @@ def test_each_right_is_one_of_its_own(browser_of: Callable[..., Browser], remind
     assert runner.post(f"{PAGE}operate/", {"action": "run"}).status_code == 302
 
 
-def test_what_another_program_wrote_stays_text(browser: Browser, remind: Any, server: PrivateServer):
+def test_text_of_another_program_stays_text(browser: Browser, remind: Any, server: PrivateServer):
     name = "<script>alert(1)</script>"
     server.redis.hset("rsmq::schedule:entries", name, "{nonsense")
 

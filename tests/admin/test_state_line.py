@@ -66,7 +66,7 @@ def many(mail: Queue, dead: Queue, server: PrivateServer) -> None:
 
 
 @pytest.mark.usefixtures("many")
-def test_the_index_and_the_list_of_queues_tell_the_state_of_all_queues(browser: Browser):
+def test_the_index_and_the_list_of_queues_show_the_state_of_all_queues(browser: Browser):
     line = "31 ready, oldest 36 min (no worker on mail) · 3 dead letters in 2 kinds · 1 worker"
 
     assert line_of(browser.get(INDEX)) == line
@@ -114,7 +114,7 @@ def test_priorities_and_paused_queues_are_part_of_the_line(browser: Browser, set
     assert links_of(browser.get(INDEX))["no worker on 4 queues"] == f"{QUEUES}?trouble=unserved"
 
 
-def test_an_installation_at_rest_says_so(browser: Browser):
+def test_an_idle_installation_has_a_line_that_says_it_is_idle(browser: Browser):
     assert line_of(browser.get(INDEX)) == "0 ready · 0 dead letters · 0 workers"
 
 
@@ -129,7 +129,7 @@ def test_large_numbers_are_short(browser: Browser, mail: Queue, server: PrivateS
 # -- Without Redis ----------------------------------------------------------------------------------------------------
 
 
-def test_the_index_says_which_connection_does_not_answer(browser: Browser, settings: Any, server: PrivateServer):
+def test_the_index_names_the_connection_that_does_not_answer(browser: Browser, settings: Any, server: PrivateServer):
     settings.RSMQ = {
         "CONNECTIONS": {
             "default": {"URL": redis_server.URL, "TIMEOUT_S": 15},
@@ -146,7 +146,7 @@ def test_the_index_says_which_connection_does_not_answer(browser: Browser, setti
     assert "hunter2" not in page.content.decode()
 
 
-def test_the_index_of_a_project_whose_redis_is_away_says_that_nothing_is_known(browser: Browser, settings: Any):
+def test_the_index_of_a_project_without_redis_says_that_the_state_is_unknown(browser: Browser, settings: Any):
     settings.RSMQ = {"CONNECTIONS": {"default": {"URL": NOWHERE, "TIMEOUT_S": 0.5}}, "QUEUES": {"mail": {}}}
 
     page = browser.get(INDEX)
@@ -155,7 +155,7 @@ def test_the_index_of_a_project_whose_redis_is_away_says_that_nothing_is_known(b
     assert line_of(page) == "the connection “default” does not answer"
 
 
-def test_pages_wait_a_moment_for_a_slow_server_and_show_what_was_known(
+def test_pages_wait_a_moment_for_a_slow_server_and_show_the_last_data(
     browser: Browser, mail: Queue, monkeypatch: pytest.MonkeyPatch
 ):
     mail.send(b"x")

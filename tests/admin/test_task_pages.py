@@ -101,7 +101,7 @@ def test_calls_of_any_priority_are_counted(browser: Browser, pay: Any, mail: Que
     assert "not in the settings" not in text_of(browser.get("/admin/rsmq/queue/"))
 
 
-def test_the_page_tells_options_and_draws_charts(browser: Browser, pay: Any):
+def test_the_page_shows_options_and_charts(browser: Browser, pay: Any):
     page = browser.get(url_of(pay.module_path))
 
     text = text_of(page)
@@ -202,7 +202,7 @@ def test_the_page_leads_to_the_form_that_enqueues_it(browser: Browser, browser_o
     assert browser_of("view_registeredtask").get(url_of(pay.module_path)).context["enqueue_url"] == ""
 
 
-def test_a_task_that_is_gone_has_a_page(browser: Browser, pay: Any):
+def test_a_task_that_is_not_declared_any_more_has_a_page(browser: Browser, pay: Any):
     assert "Its messages become dead letters" in text_of(browser.get(url_of("shop.gone")))
 
 

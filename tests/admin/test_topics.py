@@ -51,7 +51,7 @@ def test_the_page_shows_groups_with_their_lag(browser: Browser, orders: Topic):
     assert "index 1 to 50" in text_of(page)
 
 
-def test_the_list_tells_which_group_is_furthest_behind_and_who_has_no_reader(browser: Browser, orders: Topic):
+def test_the_list_shows_the_group_with_the_largest_lag_and_groups_without_readers(browser: Browser, orders: Topic):
     orders.group("shipping").read(45)
     Topic("users", orders.client).publish("x")
 
@@ -99,7 +99,7 @@ def test_the_log_is_read_by_index_or_time(browser: Browser, orders: Topic, asked
     assert ("neither an index nor a time" in text_of(page)) == wrong
 
 
-def test_bodies_are_for_those_who_may_see_them(browser_of: Callable[..., Browser], orders: Topic):
+def test_bodies_are_shown_only_to_users_who_may_see_them(browser_of: Callable[..., Browser], orders: Topic):
     page = browser_of("view_topic").get(PAGE)
 
     assert page.status_code == 200 and "You may not see bodies" in text_of(page)
@@ -123,7 +123,7 @@ def plan(browser: Browser, **target: str) -> dict[str, Any]:
         ("time", "2001-01-01 00:00", 1, "30 messages will be delivered again."),
     ],
 )
-def test_a_group_is_set_after_a_look_at_what_that_does(
+def test_a_group_is_moved_after_a_preview(
     browser: Browser, orders: Topic, to: str, value: str, after: int, effect: str
 ):
     asked = browser.post(SEEK, {"to": to, "value": value})
@@ -138,7 +138,7 @@ def test_a_group_is_set_after_a_look_at_what_that_does(
 
 
 @pytest.mark.parametrize(("to", "value"), [("index", "x"), ("index", ""), ("time", "1"), ("ago", "nan"), ("evil", "")])
-def test_a_target_that_is_none_is_refused(browser: Browser, orders: Topic, to: str, value: str):
+def test_an_invalid_target_is_refused(browser: Browser, orders: Topic, to: str, value: str):
     assert "plan" not in browser.post(SEEK, {"to": to, "value": value}).context
 
 
@@ -154,7 +154,7 @@ def test_a_group_that_moved_on_since_is_left_alone(browser: Browser, orders: Top
     assert not LogEntry.objects.exists()
 
 
-def test_a_group_that_is_being_read_is_set_only_when_that_is_said(browser: Browser, orders: Topic):
+def test_a_group_with_active_consumers_is_moved_only_with_force(browser: Browser, orders: Topic):
     orders.group("billing").read(1)
     confirmed = plan(browser, to="earliest", value="")
 
@@ -176,7 +176,7 @@ def test_setting_has_its_permission(browser_of: Callable[..., Browser], orders: 
 
 
 @pytest.mark.parametrize("path", ["nothing/change/", "orders/groups/nobody/seek/", "a:b/change/", "x_2Fy/change/"])
-def test_what_does_not_exist_is_not_found(browser: Browser, orders: Topic, path: str):
+def test_missing_object_is_not_found(browser: Browser, orders: Topic, path: str):
     assert browser.get(TOPICS + path).status_code in (302, 404)
 
 
@@ -204,7 +204,7 @@ def test_broken_and_hostile_ones_are_shown(browser: Browser, orders: Topic, serv
     assert "<script>alert" not in content and "\u202e" not in content
 
 
-def test_a_list_of_a_server_that_is_away_says_so(browser: Browser, settings: Any):
+def test_a_list_of_an_unreachable_server_reports_the_outage(browser: Browser, settings: Any):
     settings.RSMQ = {"CONNECTIONS": {"default": {"URL": "redis://127.0.0.1:1/0", "TIMEOUT_S": 0.5}}}
 
     assert browser.get(TOPICS).status_code == 503

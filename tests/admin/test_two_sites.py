@@ -77,9 +77,7 @@ def test_no_page_of_a_second_site_leads_to_the_first(browser: Browser, names: di
         ("message/bulk/", {"token": "too old"}),
     ],
 )
-def test_what_is_done_on_a_second_site_ends_there(
-    browser: Browser, names: dict[str, str], path: str, data: dict[str, str]
-):
+def test_actions_on_a_second_site_end_there(browser: Browser, names: dict[str, str], path: str, data: dict[str, str]):
     answer = browser.post(
         f"/ops/rsmq/{path.format(**names)}", {name: value.format(**names) for name, value in data.items()}
     )

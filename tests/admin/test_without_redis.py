@@ -97,7 +97,7 @@ def test_queues_of_two_servers_are_kept_apart(browser: Browser, settings: Any, s
     assert "within one server only" in text_of(browser.post(MESSAGES, moved, follow=True))
 
 
-def test_a_server_that_refuses_is_told(browser: Browser, settings: Any, server: PrivateServer):
+def test_a_server_that_refuses_is_reported(browser: Browser, settings: Any, server: PrivateServer):
     server.redis.execute_command("ACL", "SETUSER", "looker", "on", ">p", "~*", "&*", "+@all", "-zcard")
     ensure_queue("mail")
     url = redis_server.URL.replace("unix://", "unix://looker:p@")

@@ -33,7 +33,7 @@ def a_worker(
     return f"{WORKERS}{quote(row_key('default', worker_id))}/"
 
 
-def test_the_list_shows_what_supervisors_tell(browser: Browser, mail: Queue):
+def test_the_list_shows_the_records_of_supervisors(browser: Browser, mail: Queue):
     a_worker(mail, running=(Running("m1", 12_000), Running("m2", 10)))
 
     (row,) = rows_of(browser.get(WORKERS))
@@ -52,7 +52,7 @@ def test_of_many_queues_the_list_names_a_few(browser: Browser, mail: Queue):
     assert "q0, q1, q2 and 97 more" in text_of(browser.get(WORKERS))
 
 
-def test_a_worker_that_was_not_heard_of_is_silent(browser: Browser, mail: Queue, server: PrivateServer):
+def test_a_worker_without_a_heartbeat_is_stale(browser: Browser, mail: Queue, server: PrivateServer):
     a_worker(mail)
     server.redis.zadd("rsmq::workers", {"web-1-42": 1})
 
@@ -70,7 +70,7 @@ def test_a_worker_without_a_record_is_listed(browser: Browser, mail: Queue, serv
     assert page.status_code == 200 and not page.context["orders"]
 
 
-def test_the_page_tells_what_runs_and_for_how_long(browser: Browser, mail: Queue, server: PrivateServer):
+def test_the_page_shows_running_tasks_with_their_run_times(browser: Browser, mail: Queue, server: PrivateServer):
     message_id = mail.send(b'{"task": "shop.tasks.pay", "args": []}')
     assert mail.receive()
     server.redis.hset("rsmq::worker:web-1-42", "1 mail", f"\n{message_id} 1")
@@ -106,7 +106,9 @@ def test_orders_are_given_to_all_that_are_selected(browser: Browser, mail: Queue
     assert LogEntry.objects.count() == 2
 
 
-def test_an_order_to_one_that_is_gone_is_told_and_not_logged(browser: Browser, mail: Queue, server: PrivateServer):
+def test_a_command_to_a_process_that_has_ended_is_reported_and_not_logged(
+    browser: Browser, mail: Queue, server: PrivateServer
+):
     url = a_worker(mail)
     server.redis.zrem("rsmq::workers", "web-1-42")
 
@@ -153,7 +155,7 @@ def test_reliable_queues_of_a_process_are_shown(browser: Browser, mail: Queue):
     assert [row.queues for row in rows_of(browser.get(WORKERS, {"q": "orders"}))] == ["mail, orders"]
 
 
-def test_without_workers_the_list_tells_how_to_start_one(browser: Browser, mail: Queue):
+def test_without_workers_the_list_shows_how_to_start_one(browser: Browser, mail: Queue):
     page = text_of(browser.get(WORKERS))
 
     assert "No worker is running. Start one: manage.py rsmq_worker" in page
@@ -204,7 +206,7 @@ def test_a_progress_that_another_program_wrote_breaks_no_page(
     assert [row.progress for row in page.context["running"]] == [""]
 
 
-def test_stacks_are_asked_for_and_shown_without_secrets(browser: Browser, mail: Queue, server: PrivateServer):
+def test_stacks_are_requested_and_shown_without_secrets(browser: Browser, mail: Queue, server: PrivateServer):
     url = a_worker(mail, running=(Running("m1", 12_000),))
     mail.client.run(tell_stacks("rsmq", "web-1-42", {"m1": "an old one"}))
 
@@ -218,7 +220,7 @@ def test_stacks_are_asked_for_and_shown_without_secrets(browser: Browser, mail: 
     assert 0 < server.redis.ttl("rsmq::stacks:web-1-42") <= 60
 
 
-def test_stacks_are_for_those_who_may_see_bodies(
+def test_stacks_are_shown_only_to_users_who_may_see_bodies(
     browser_of: Callable[..., Browser], mail: Queue, server: PrivateServer
 ):
     url = a_worker(mail, running=(Running("m1", 12_000),))

@@ -139,7 +139,7 @@ def test_large_group_of_chains_counts_each_step(send: Callable[..., Workflow], s
     assert (third.counts["done"], third.counts["ready"]) == (0, 3)
 
 
-def test_cancelled_workflow_shows_what_was_not_run(send: Callable[..., Workflow]):
+def test_cancelled_workflow_shows_the_calls_that_did_not_run(send: Callable[..., Workflow]):
     workflow = send(chain(call(tasks.write, "a"), call(tasks.write)))
     workflow.cancel()
 
@@ -161,7 +161,7 @@ def test_picture_is_an_svg_without_script_or_style_and_with_a_sign_for_each_stat
     assert len(re.findall(r"<a href", picture)) == 5, "each call leads to its result"
 
 
-def test_table_says_what_the_picture_shows(browser: Browser, send: Callable[..., Workflow]):
+def test_table_has_the_same_data_as_the_picture(browser: Browser, send: Callable[..., Workflow]):
     text = text_of(page_of(browser, send(chain(call(tasks.write, "a"), call(tasks.write)))))
 
     assert "step 1 tests.worker.site.tasks.write ready" in text
@@ -200,7 +200,7 @@ def test_members_of_many_kinds_are_all_drawn(send: Callable[..., Workflow], brow
     assert page_of(browser, workflow).status_code == 200
 
 
-def test_members_that_no_run_tells_apart_are_counted(send: Callable[..., Workflow], monkeypatch: Any):
+def test_members_beyond_the_distinguished_runs_are_counted(send: Callable[..., Workflow], monkeypatch: Any):
     monkeypatch.setattr("rsmq_django.tasks.workflow_shape.MAX_RUNS", 2)
     monkeypatch.setattr("rsmq_django.tasks.workflow_shape.MAX_IDS", 1)
     kinds: list[Any] = [tasks.write, tasks.look_at_database, tasks.write, tasks.look_at_database]

@@ -63,7 +63,7 @@ def test_results_and_failures_are_shown(browser: Browser, letters: Workflow, ser
     assert "abc" not in text, "secrets are hidden"
 
 
-def test_bodies_are_for_those_who_may_see_them(
+def test_bodies_are_shown_only_to_users_who_may_see_them(
     browser_of: Callable[..., Browser], letters: Workflow, server: PrivateServer
 ):
     server.redis.hset(f"rsmq::workflow:{letters.id}:results", 0, '"between us"')
@@ -87,7 +87,7 @@ def test_a_workflow_is_cancelled_after_a_question(browser: Browser, letters: Wor
     assert LogEntry.objects.get().change_message == "Cancelled 3 tasks"
 
 
-def test_who_may_only_look_cannot_cancel(browser_of: Callable[..., Browser], letters: Workflow):
+def test_users_with_view_permission_cannot_cancel(browser_of: Callable[..., Browser], letters: Workflow):
     looker = browser_of("view_workflow")
 
     assert looker.post(page_of(letters, "cancel"), {"post": "yes"}).status_code == 403

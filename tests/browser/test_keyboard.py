@@ -65,7 +65,7 @@ def test_a_queue_is_found_paused_and_purged_without_a_mouse(root: Visitor, mail:
     assert mail.attributes().messages == 0
 
 
-def test_what_a_mouse_can_use_the_tab_key_can_reach(visitor: Callable[..., Visitor], mail: Queue, dead: Queue):
+def test_all_controls_are_reachable_with_the_tab_key(visitor: Callable[..., Visitor], mail: Queue, dead: Queue):
     root = visitor().log_in(User.objects.create_superuser("root"))
     message = mail.send(json.dumps({"letter": 1}).encode())
     dead.send(b"died")

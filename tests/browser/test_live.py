@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 READY = "#result_list td.field-ready_messages"
 
 
-def test_the_list_of_queues_follows_by_itself(visitor: Callable[..., Visitor], mail: Queue):
+def test_the_list_of_queues_refreshes_itself(visitor: Callable[..., Visitor], mail: Queue):
     root = visitor().log_in(User.objects.create_superuser("root"))
     root.open("/admin/rsmq/queue/")
     assert root.page.inner_text(READY) == "0"
@@ -26,7 +26,7 @@ def test_the_list_of_queues_follows_by_itself(visitor: Callable[..., Visitor], m
     root.page.locator(READY, has_text="7").wait_for()
 
 
-def test_what_was_selected_stays_as_it_was(visitor: Callable[..., Visitor], mail: Queue):
+def test_selection_is_kept(visitor: Callable[..., Visitor], mail: Queue):
     root = visitor().log_in(User.objects.create_superuser("root"))
     root.open("/admin/rsmq/queue/")
     root.page.check("input.action-select")
@@ -85,7 +85,7 @@ def test_focus_open_details_and_their_scrolling_stay_while_a_page_is_refreshed(r
     assert root.page.evaluate("document.activeElement.textContent.trim()") == "8"
 
 
-def test_a_page_that_cannot_be_refreshed_says_since_when_it_is_old(visitor: Callable[..., Visitor], mail: Queue):
+def test_a_page_that_cannot_be_refreshed_shows_the_age_of_its_data(visitor: Callable[..., Visitor], mail: Queue):
     root = visitor(expects_refusals=True).log_in(User.objects.create_superuser("root"))
     root.open("/admin/rsmq/message/?queue=mail")
     root.page.route("**/admin/rsmq/message/**", lambda route: route.fulfill(status=503, body="away"))
@@ -98,7 +98,7 @@ def test_a_page_that_cannot_be_refreshed_says_since_when_it_is_old(visitor: Call
     assert "Not up to date" not in root.text()
 
 
-def test_a_hidden_page_asks_for_nothing(root: Visitor, mail: Queue):
+def test_a_hidden_page_sends_no_requests(root: Visitor, mail: Queue):
     mail.send(b"first")
     root.page.clock.install()
     root.open("/admin/rsmq/message/?queue=mail")
@@ -116,7 +116,7 @@ def test_a_hidden_page_asks_for_nothing(root: Visitor, mail: Queue):
     wait_until(lambda: root.page.wait_for_timeout(50) or answers)
 
 
-def test_the_index_follows_by_itself_and_asks_for_its_line_only(visitor: Callable[..., Visitor], mail: Queue):
+def test_the_index_refreshes_itself_and_requests_its_line_only(visitor: Callable[..., Visitor], mail: Queue):
     root = visitor().log_in(User.objects.create_superuser("root"))
     root.open("/admin/")
     assert root.page.inner_text("#rsmq-state").startswith("0 ready")

@@ -18,7 +18,7 @@ from tests.worker.site import tasks
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("mid_minute")]
 
 
-def test_a_topic_is_replayed_after_a_look_at_what_that_does(root: Visitor, server: PrivateServer):
+def test_a_topic_is_replayed_after_a_preview(root: Visitor, server: PrivateServer):
     topic = Topic("orders", get_client())
     topic.publish(*(f"order {number}" for number in range(30)))
     billing = topic.group("billing")

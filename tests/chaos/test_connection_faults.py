@@ -77,7 +77,7 @@ def test_results_that_are_too_long_to_go_out_together_go_out_one_by_one(configur
     assert {task.get_result(result.id).status for result in results} == {"SUCCESSFUL"}
 
 
-def test_outcome_that_cannot_go_out_holds_up_no_other_one(configure: Configure, server: PrivateServer, settings: Any):
+def test_outcome_that_cannot_be_sent_does_not_block_others(configure: Configure, server: PrivateServer, settings: Any):
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url, timeout_s=1.5)
         settings.RSMQ["TASKS"]["MAX_RESULT_BYTES"] = 16_000_000
@@ -131,7 +131,7 @@ def test_lost_reply_changes_nothing(proxy: FaultProxy, script: str):
     assert the_dead_letter()[1]["attempts"] == 2
 
 
-def test_outcome_that_could_not_be_told_is_told_when_the_network_is_back(proxy: FaultProxy):
+def test_outcome_that_could_not_be_sent_is_sent_when_the_network_is_back(proxy: FaultProxy):
     done, release = [], threading.Event()
 
     def run() -> str:
@@ -195,7 +195,7 @@ def least_left_s(server: PrivateServer) -> float:
 
 
 @pytest.mark.parametrize("fault", ["black_hole", "refuse"])
-def test_producer_is_told_soon_that_it_could_not_send(proxy: FaultProxy, project: Configure, settings, fault: str):
+def test_producer_gets_an_error_soon_when_it_cannot_send(proxy: FaultProxy, project: Configure, settings, fault: str):
     settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": proxy.url, "TIMEOUT_S": 0.1}}}
     declared = declare(lambda: None)
     getattr(proxy, fault)()
@@ -206,7 +206,7 @@ def test_producer_is_told_soon_that_it_could_not_send(proxy: FaultProxy, project
         declared.enqueue_many([[]] * 5000)
 
 
-async def test_async_producer_is_told_soon_too(proxy: FaultProxy, settings):
+async def test_async_producer_gets_an_error_soon_too(proxy: FaultProxy, settings):
     settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": proxy.url, "TIMEOUT_S": 0.1}}}
     declared = declare(lambda: None)
     proxy.black_hole()

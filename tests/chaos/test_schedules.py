@@ -29,7 +29,7 @@ def expected_ids() -> list[str]:
     return [tick_id("rsmq", "beat", last_ms - n * 1000) for n in reversed(range(entry.fired))]
 
 
-def test_each_tick_fires_once_while_one_of_three_workers_stands_still(
+def test_each_tick_fires_once_while_one_of_three_workers_hangs(
     project: Configure, start_worker: StartWorker, journal: Journal
 ):
     workers = [start_worker(*SMALL, schedules=json.dumps(BEAT)) for _ in range(3)]
@@ -51,7 +51,7 @@ def test_each_tick_fires_once_while_one_of_three_workers_stands_still(
     wait_until(lambda: set(journal.names("id")) <= set(ids))
 
 
-def test_ticks_go_on_after_a_restart_of_redis(
+def test_ticks_continue_after_a_restart_of_redis(
     project: Configure, server: PrivateServer, start_worker: StartWorker, journal: Journal
 ):
     worker = start_worker(*SMALL, schedules=json.dumps(BEAT))

@@ -45,7 +45,7 @@ def is_empty() -> bool:
     return get_queue("default").attributes().messages == 0
 
 
-def test_forgotten_scripts_are_noticed_by_nobody(project: Configure, server: PrivateServer, caplog):
+def test_evicted_scripts_cause_no_error(project: Configure, server: PrivateServer, caplog):
     work, flushed = Work(), 0
     with working(threads=4):
         for start in range(0, 400, 20):
@@ -59,7 +59,7 @@ def test_forgotten_scripts_are_noticed_by_nobody(project: Configure, server: Pri
     assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
 
 
-def test_worker_goes_on_after_the_server_crashed(project: Configure, server: PrivateServer, caplog):
+def test_worker_continues_after_the_server_crashed(project: Configure, server: PrivateServer, caplog):
     work, threads = Work(), 4
     with caplog.at_level("INFO", "rsmq_django"), working(threads=threads):
         for first in (0, 150):
@@ -116,7 +116,7 @@ def locked(server: PrivateServer) -> Iterator[Any]:
     server.redis.connection_pool.disconnect()
 
 
-def test_worker_with_a_wrong_password_goes_on_when_it_becomes_right(project: Configure, locked, caplog):
+def test_worker_with_a_wrong_password_continues_when_it_becomes_right(project: Configure, locked, caplog):
     work = Work()
     with working():
         wait_until(lambda: "refused the user or password" in caplog.text or "NOAUTH" in caplog.text)

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.slow
 # -- Tasks that end their process --------------------------------------------------------------------------------------
 
 
-def test_pills_among_good_tasks_are_buried_and_take_nobody_along(
+def test_crashing_tasks_among_good_ones_are_dead_lettered_alone(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
     names = names_of(2000)
@@ -87,7 +87,7 @@ def test_task_cannot_end_the_worker_by_its_exit_status(
     assert_done_once(journal, names_of(20))
 
 
-def test_children_killed_at_random_lose_nothing_and_repeat_only_what_they_held(
+def test_children_killed_at_random_lose_nothing_and_repeat_only_their_leased_messages(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
     names = names_of(4800)
@@ -149,7 +149,7 @@ def test_closed_lifeline_ends_one_sleep_and_no_more():
 
 
 @pytest.mark.parametrize("is_open_again", [False, True])
-def test_lifeline_that_a_task_has_closed_says_nothing_about_the_supervisor(is_open_again: bool):
+def test_lifeline_that_a_task_has_closed_does_not_mean_that_the_supervisor_has_ended(is_open_again: bool):
     wakeup, calls = Wakeup(), []
     reader, writer = os.pipe()
     wakeup.watch(reader, lambda: calls.append("the supervisor is gone"))
@@ -171,7 +171,7 @@ def test_lifeline_that_a_task_has_closed_says_nothing_about_the_supervisor(is_op
 # -- Stops -------------------------------------------------------------------------------------------------------------
 
 
-def test_stop_under_load_loses_and_repeats_nothing_and_gives_back_what_waits(
+def test_stop_under_load_loses_and_repeats_nothing_and_releases_waiting_messages(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
     naps, gates = names_of(1000), [f"gate-{number}" for number in range(8)]
@@ -210,7 +210,7 @@ def test_sigterm_to_every_process_of_the_service_lets_tasks_end(
     assert journal.names("end") == ["slow"]
 
 
-def test_second_stop_gives_back_what_runs_although_no_thread_can_be_interrupted(
+def test_second_stop_releases_running_messages_although_no_thread_can_be_interrupted(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
     tasks.gate.enqueue_many([[name] for name in names_of(3)])
@@ -246,7 +246,7 @@ def test_task_that_cannot_be_stopped_is_killed_and_not_blamed(
 # -- Pauses and lost servers -------------------------------------------------------------------------------------------
 
 
-def test_lease_is_kept_for_a_greedy_task_although_another_server_is_gone(
+def test_lease_of_a_task_that_holds_the_interpreter_lock_is_renewed_while_another_server_is_down(
     project: Configure, start: StartWorker, journal: Journal, tmp_path: Path
 ):
     queues = {"default": {"VISIBILITY_TIMEOUT_S": 6}, "far": {"CONNECTION": "far"}}
@@ -308,7 +308,7 @@ def test_server_that_restarts_in_mid_run_loses_nothing(
     assert get_queue("default").attributes().messages == 0
 
 
-def test_stop_is_obeyed_while_the_server_is_gone(
+def test_stop_works_during_an_outage_of_the_server(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
     tasks.gate.enqueue("slow")
@@ -341,7 +341,7 @@ def test_death_during_an_outage_is_dealt_with_when_it_is_over(
     wait_until(lambda: "1 of 3 times; retry in 1 s" in worker.output)
 
 
-def test_records_of_a_vanished_machine_are_freed_whatever_is_in_them(
+def test_records_of_a_lost_machine_are_processed_with_any_content(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
     tasks.good.enqueue("orphan")
@@ -423,7 +423,7 @@ def test_last_fetch_of_a_killed_process_is_found_although_it_was_carried_out_lat
     )  # once more after a while, for a server that is slow
 
 
-def test_keeper_that_was_cut_off_itself_declares_nobody_dead(maintenance: Maintenance, server: PrivateServer):
+def test_supervisor_that_was_cut_off_declares_no_worker_dead(maintenance: Maintenance, server: PrivateServer):
     hold(server, "other")
     server.redis.zadd("rsmq::workers", {"other": (server.redis.time()[0] - 60) * 1000})
     maintenance._last_beat_ms = (server.redis.time()[0] - 40) * 1000  # the server was down for both of them
@@ -461,7 +461,7 @@ def test_workers_say_that_they_live_although_the_server_is_full(maintenance: Mai
 
 
 @pytest.mark.parametrize("key", ["rsmq:broken:Q", "rsmq:QUEUES"])
-def test_damaged_queue_keeps_nobody_from_beating_and_renewing(project: Configure, server: PrivateServer, key: str):
+def test_damaged_queue_does_not_prevent_heartbeats_and_renewals(project: Configure, server: PrivateServer, key: str):
     project(default={}, broken={})
     message = hold(server, "mine", for_s=5)
     server.redis.delete(key)
@@ -492,7 +492,7 @@ def test_messages_of_a_fetch_that_was_carried_out_late_are_given_back(
 
 
 @pytest.mark.parametrize("damaged", ["rsmq:default-dead", "rsmq:default-dead:Q", "rsmq::dead:default-dead"])
-def test_damaged_dead_letter_queue_holds_nothing_up_and_loses_nothing(
+def test_damaged_dead_letter_queue_blocks_nothing_and_loses_nothing(
     project: Configure, server: PrivateServer, damaged: str
 ):
     ensure_queue("default")
@@ -581,7 +581,7 @@ def run(count: int, server: PrivateServer, journal: Journal) -> None:
 # -- What goes on without a supervisor, and what cannot ----------------------------------------------------------------
 
 
-def test_orphan_says_itself_that_it_lives_until_its_tasks_have_ended(
+def test_orphan_sends_its_own_heartbeat_until_its_tasks_have_ended(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
     tasks.gate.enqueue("slow")
@@ -598,7 +598,7 @@ def test_orphan_says_itself_that_it_lives_until_its_tasks_have_ended(
     assert get_queue("default").attributes().messages == 0
 
 
-def test_dead_letter_queue_that_nobody_repairs_does_not_keep_a_burst_from_ending(
+def test_damaged_dead_letter_queue_does_not_prevent_the_end_of_a_burst(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
     ensure_queue("default")

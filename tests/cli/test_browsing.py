@@ -43,7 +43,7 @@ def bury(queue: Queue, server: PrivateServer) -> Callable[..., str]:
 # -- Peek -------------------------------------------------------------------------------------------------------------
 
 
-def test_peek_prints_what_receive_would_and_receives_nothing(rsmqctl: Run, queue: Queue):
+def test_peek_prints_the_message_without_receiving_it(rsmqctl: Run, queue: Queue):
     ids = queue.send_many([b"one", b"two"])
 
     peeked = rsmqctl("message", "peek", "-n", "jobs", "--count", "9").json_lines
@@ -56,7 +56,7 @@ def test_peek_prints_what_receive_would_and_receives_nothing(rsmqctl: Run, queue
     assert (attributes.hidden_messages, attributes.total_received) == (0, 0)
 
 
-def test_peek_shows_one_message_and_only_what_is_ready(rsmqctl: Run, queue: Queue):
+def test_peek_shows_one_ready_message(rsmqctl: Run, queue: Queue):
     assert rsmqctl("message", "peek", "-n", "jobs").output == "No messages on queue: jobs\n"
     queue.send(b"later", delay_s=60)
     assert rsmqctl("--json", "message", "peek", "-n", "jobs").output == "null\n"
@@ -92,7 +92,7 @@ def test_list_is_a_table_in_a_pipe(rsmqctl: Run, queue: Queue):
     assert len(table[3]) <= 160
 
 
-def test_list_shows_twenty_unless_told_otherwise(rsmqctl: Run, queue: Queue):
+def test_list_shows_twenty_by_default(rsmqctl: Run, queue: Queue):
     queue.send_many([b"x"] * 30)
 
     few = rsmqctl("message", "list", "-n", "jobs")
@@ -126,13 +126,13 @@ def test_list_as_json_holds_everything_with_the_whole_body(rsmqctl: Run, queue: 
     assert message["visible"] == pytest.approx(message["sent"], abs=1)
 
 
-def test_list_of_an_empty_queue_says_so(rsmqctl: Run, queue: Queue):
+def test_list_of_an_empty_queue_says_that_it_is_empty(rsmqctl: Run, queue: Queue):
     empty = rsmqctl("message", "list", "-n", "jobs")
 
     assert (empty.exit_code, empty.output, empty.errors) == (0, "", "No messages on queue: jobs\n")
 
 
-def test_list_of_dead_letters_tells_why_they_died(rsmqctl: Run, bury: Callable[..., str]):
+def test_list_of_dead_letters_shows_their_failures(rsmqctl: Run, bury: Callable[..., str]):
     message_id = bury(died_s_ago=7200)
     bury(reason="gave_up", error="shop.Closed")
 
@@ -191,7 +191,7 @@ def test_bodies_of_others_cannot_give_orders_to_the_terminal(rsmqctl: Run, queue
 # -- Show -------------------------------------------------------------------------------------------------------------
 
 
-def test_show_tells_everything_about_a_dead_letter(rsmqctl: Run, bury: Callable[..., str]):
+def test_show_prints_all_data_of_a_dead_letter(rsmqctl: Run, bury: Callable[..., str]):
     message_id = bury(died_s_ago=90)
 
     shown = rsmqctl("message", "show", "-n", "jobs", "-i", message_id).output

@@ -46,5 +46,5 @@ def test_queue_names_are_completed_from_the_server(script: Run, client: Client):
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "nonsense", "redis://x:y#z@h"])
-def test_completion_without_a_server_is_silent(script: Run, url: str):
+def test_completion_without_a_server_prints_nothing(script: Run, url: str):
     assert complete(script, "rsmqctl message send -n ma", REDIS_URL=url) == []

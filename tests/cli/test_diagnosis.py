@@ -38,7 +38,7 @@ def findings_of(result: Result) -> list[dict[str, Any]]:
 WOUNDS = {("half", "half-created"), ("jobs", "phantoms"), ("gone", "missing-queue")}
 
 
-def test_doctor_names_what_is_wrong_why_and_what_can_be_done(rsmqctl: Run, wounds: None):
+def test_doctor_reports_problems_with_reasons_and_remedies(rsmqctl: Run, wounds: None):
     seen = rsmqctl("doctor")
 
     assert seen.exit_code == 1
@@ -71,7 +71,7 @@ def test_exit_code_tells_whether_a_finding_has_reached_the_level(
     assert seen.exit_code == any(finding["severity"] in severities for finding in findings_of(seen))
 
 
-def test_repair_without_a_terminal_wants_to_be_told_twice(rsmqctl: Run, wounds: None, server: PrivateServer):
+def test_repair_without_a_terminal_needs_yes(rsmqctl: Run, wounds: None, server: PrivateServer):
     failed = rsmqctl("queue", "repair")
 
     assert failed.exit_code == 1
@@ -80,7 +80,7 @@ def test_repair_without_a_terminal_wants_to_be_told_twice(rsmqctl: Run, wounds: 
 
 
 @pytest.mark.slow
-def test_repair_mends_and_says_what_it_did(rsmqctl: Run, wounds: None, queue: Queue):
+def test_repair_reports_the_repaired_findings(rsmqctl: Run, wounds: None, queue: Queue):
     repaired = rsmqctl("queue", "repair", "--yes")
 
     assert repaired.exit_code == 0
@@ -101,7 +101,7 @@ def test_repair_of_one_queue_leaves_the_others(terminal: Callable[..., Terminal]
 
 
 @pytest.mark.slow
-def test_doctor_mends_when_told_to_and_reports_as_json(rsmqctl: Run, wounds: None):
+def test_doctor_repairs_on_request_and_reports_as_json(rsmqctl: Run, wounds: None):
     repaired = rsmqctl("--json", "doctor", "--repair", "--yes")
 
     (report,) = repaired.json["connections"]
@@ -110,7 +110,7 @@ def test_doctor_mends_when_told_to_and_reports_as_json(rsmqctl: Run, wounds: Non
     assert all(one["changed"] for one in done)
 
 
-def test_repair_of_a_healthy_server_asks_nothing(rsmqctl: Run, queue: Queue):
+def test_repair_of_a_healthy_server_needs_no_confirmation(rsmqctl: Run, queue: Queue):
     assert rsmqctl("queue", "repair").output == "nothing found\n"
 
 

@@ -60,7 +60,7 @@ def test_mistakes_in_the_command_line_as_json(rsmqctl: Run, words: tuple[str, ..
     assert json.loads(wrong.errors)["error"] == "usage"
 
 
-def test_json_inside_a_body_is_no_option(rsmqctl: Run):
+def test_json_inside_a_body_is_not_an_option(rsmqctl: Run):
     failed = rsmqctl("message", "send", "-n", "nope", "-m", "--json")
 
     assert failed.errors.startswith("Error: ")
@@ -99,7 +99,7 @@ def test_password_is_never_printed(rsmqctl: Run, monkeypatch: pytest.MonkeyPatch
     assert "Traceback" not in failed.errors or options == ("-v",)
 
 
-def test_wrong_password_is_told_without_it(script: Run, server: PrivateServer):
+def test_wrong_password_is_reported_without_the_password(script: Run, server: PrivateServer):
     failed = script("queue", "list", REDIS_URL=server.url.replace("unix://", "unix://nobody:geheim@"))
 
     assert failed.exit_code == 1
@@ -137,7 +137,7 @@ def test_impossible_namespace_is_refused(rsmqctl: Run, namespace: str):
 
 
 @pytest.mark.slow
-def test_reader_that_goes_away_is_no_error_to_talk_about(environment: None, queue: Queue):
+def test_closed_output_pipe_is_not_reported_as_an_error(environment: None, queue: Queue):
     queue.send_many([b"x" * 1000] * 1000)
     words = [SCRIPT, "message", "list", "-n", "jobs", "--json", "--all"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as listing:
@@ -153,7 +153,7 @@ def test_reader_that_goes_away_is_no_error_to_talk_about(environment: None, queu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 60_000])
-def test_reader_that_has_gone_already_is_no_error_to_talk_about(environment: None, queue: Queue, size: int):
+def test_output_pipe_that_was_closed_before_is_not_reported_as_an_error(environment: None, queue: Queue, size: int):
     message_id = queue.send(b"x" * size)
     reader, writer = os.pipe()
     os.close(reader)

@@ -162,7 +162,7 @@ def test_only_connection_is_the_default_one(settings: Any, redis_url: str, clien
     assert call("queue", "list") == '["q"]\n'
 
 
-def test_wrong_settings_are_told_without_a_traceback(settings: Any):
+def test_wrong_settings_are_reported_without_a_traceback(settings: Any):
     settings.RSMQ = {"CONNECTIONS": {"default": {"URI": "redis://"}}}
     errors = io.StringIO()
 

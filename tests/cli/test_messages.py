@@ -111,7 +111,7 @@ def test_wait_without_the_right_to_subscribe_looks_again_and_again(rsmqctl: Run,
     assert rsmqctl("-r", url, "message", "receive", "-n", "jobs", "--wait", "600").json["message"] == "hello"
 
 
-def test_wait_in_vain_is_an_empty_receive(rsmqctl: Run, queue: Queue):
+def test_wait_without_messages_is_an_empty_receive(rsmqctl: Run, queue: Queue):
     empty = rsmqctl("message", "receive", "-n", "jobs", "--wait", "0.05")
 
     assert (empty.exit_code, empty.output) == (0, "No messages on queue: jobs\n")
@@ -120,7 +120,7 @@ def test_wait_in_vain_is_an_empty_receive(rsmqctl: Run, queue: Queue):
 # -- Deleting ---------------------------------------------------------------------------------------------------------
 
 
-def test_several_messages_are_deleted_at_once_and_missing_ones_named(rsmqctl: Run, queue: Queue):
+def test_several_messages_are_deleted_at_once_and_missing_ones_are_reported(rsmqctl: Run, queue: Queue):
     one, two = queue.send_many([b"1", b"2"])
 
     failed = rsmqctl("message", "delete", "-n", "jobs", "-i", one, "-i", "nobody", "-i", two, "-i", "vt")
@@ -130,7 +130,7 @@ def test_several_messages_are_deleted_at_once_and_missing_ones_named(rsmqctl: Ru
     assert queue.attributes().messages == 0
 
 
-def test_dry_run_of_delete_changes_nothing_and_names_what_is_missing(rsmqctl: Run, queue: Queue):
+def test_dry_run_of_delete_changes_nothing_and_reports_missing_messages(rsmqctl: Run, queue: Queue):
     one, two = queue.send_many([b"1", b"2"])
     words = ("message", "delete", "-n", "jobs", "--dry-run")
 

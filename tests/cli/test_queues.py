@@ -19,7 +19,7 @@ Run = Callable[..., Result]
 # -- Set --------------------------------------------------------------------------------------------------------------
 
 
-def test_set_changes_what_is_given_and_prints_all(rsmqctl: Run, queue: Queue):
+def test_set_changes_the_given_attributes_and_prints_all(rsmqctl: Run, queue: Queue):
     shown = rsmqctl("queue", "set", "-n", "jobs", "-t", "0", "-m", "-1")
 
     assert (shown.json["vt"], shown.json["delay"], shown.json["maxsize"]) == (0.0, 0.0, -1)
@@ -93,7 +93,7 @@ def test_purge_removes_the_messages_and_keeps_the_queue(rsmqctl: Run, queue: Que
     assert queue.attributes().messages == 0
 
 
-def test_purge_without_a_terminal_wants_to_be_told_twice(rsmqctl: Run, queue: Queue):
+def test_purge_without_a_terminal_needs_yes(rsmqctl: Run, queue: Queue):
     queue.send(b"x")
 
     failed = rsmqctl("queue", "purge", "-n", "jobs")
@@ -192,7 +192,7 @@ def test_watch_shows_rates_until_ctrl_c(environment: None, queue: Queue):
 # -- --json -----------------------------------------------------------------------------------------------------------
 
 
-def test_commands_that_print_nothing_print_what_they_did_as_json(rsmqctl: Run):
+def test_commands_without_output_print_their_result_as_json(rsmqctl: Run):
     assert rsmqctl("--json", "queue", "create", "-n", "q").json == {"queue": "q", "created": True}
     assert rsmqctl("queue", "purge", "-n", "q", "--json").json == {"queue": "q", "removed": 0}
     assert rsmqctl("queue", "delete", "-n", "q", "--json").json == {"queue": "q", "deleted": True}

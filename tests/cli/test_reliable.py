@@ -41,7 +41,7 @@ def test_first_queue_comes_first_and_the_count_is_a_total(rsmqctl: Run, client: 
     assert ReliableQueue("hi", client).statistics().consumers == {"anna": 2}
 
 
-def test_nothing_to_pop_is_no_error(rsmqctl: Run):
+def test_pop_from_an_empty_queue_is_not_an_error(rsmqctl: Run):
     assert rsmqctl("reliable", "pop", "-n", "a", "-n", "b", "--wait", "0.05").output == "No messages on: a, b\n"
     assert rsmqctl("--json", "reliable", "pop", "-n", "a").json is None
     assert rsmqctl("reliable", "recover", "-n", "a", "-e", "0").output == "No messages to recover on: a\n"
@@ -73,7 +73,7 @@ def test_thousands_of_lines_keep_their_order(rsmqctl: Run, orders: ReliableQueue
     ]
 
 
-def test_body_that_is_no_text_is_shown_in_base64(rsmqctl: Run, orders: ReliableQueue):
+def test_body_that_is_not_a_text_is_shown_in_base64(rsmqctl: Run, orders: ReliableQueue):
     orders.push(b"\xff\x00")
 
     shown = rsmqctl("reliable", "inspect", "-n", "orders", "--json").json
@@ -200,7 +200,7 @@ def test_mistake_is_explained(rsmqctl: Run, words: list[str], exit_code: int, co
     assert said.exit_code == exit_code and complaint in said.errors
 
 
-def test_key_of_another_program_is_told(rsmqctl: Run, server: PrivateServer):
+def test_key_of_another_program_is_reported(rsmqctl: Run, server: PrivateServer):
     server.redis.set("rsmq::reliable:orders:state", "foreign")
 
     said = rsmqctl("reliable", "pop", "-n", "orders")

@@ -108,7 +108,7 @@ def test_delete_prints_nothing_and_takes_the_messages_along(rsmqctl: Run, queue:
 
 
 @pytest.mark.parametrize("command", ["receive", "pop"])
-def test_empty_queue_says_so_on_stdout_and_succeeds(rsmqctl: Run, queue: Queue, command: str):
+def test_empty_queue_is_reported_on_stdout_and_succeeds(rsmqctl: Run, queue: Queue, command: str):
     empty = rsmqctl("message", command, "-n", "jobs")
 
     assert (empty.exit_code, empty.output, empty.errors) == (0, "No messages on queue: jobs\n", "")
@@ -185,7 +185,7 @@ def test_message_that_is_not_there_fails_in_one_line(rsmqctl: Run, queue: Queue,
     assert re.fullmatch(rf"Error: message not found: {UNKNOWN}; [^\n]+\n", failed.errors)
 
 
-def test_message_that_is_too_long_tells_its_size_and_the_limit(rsmqctl: Run, queue: Queue):
+def test_error_of_a_too_long_message_has_its_size_and_the_limit(rsmqctl: Run, queue: Queue):
     queue.set_attributes(max_size_bytes=1024)
 
     failed = rsmqctl("message", "send", "-n", "jobs", "-m", "x" * 1025)
@@ -351,7 +351,7 @@ def test_13_namespaces_are_apart(rsmqctl: Run, server: PrivateServer):
 
 
 @pytest.mark.slow
-def test_argument_that_is_not_utf8_is_sent_as_it_is(environment: None, queue: Queue):
+def test_argument_that_is_not_utf8_is_sent_unchanged(environment: None, queue: Queue):
     import subprocess
 
     from tests.cli.conftest import SCRIPT

@@ -127,7 +127,7 @@ def test_lines_of_a_slow_pipe_are_sent_as_they_arrive(environment: None, queue: 
     assert bodies(queue) == [b"one", b"half a line"]
 
 
-def test_line_that_is_too_long_is_named_and_the_ones_before_it_stay(rsmqctl: Run, queue: Queue):
+def test_line_that_is_too_long_is_reported_and_earlier_lines_stay(rsmqctl: Run, queue: Queue):
     lines = [f"{n}".encode() for n in range(1, 1501)] + [b"x" * 70_000, b"after", b""]
 
     failed = rsmqctl("message", "send", "-n", "jobs", "--lines", stdin=b"\n".join(lines))
@@ -149,7 +149,7 @@ def test_too_long_line_inside_a_batch_sends_nothing_of_that_batch(rsmqctl: Run, 
     assert bodies(queue) == []
 
 
-def test_lost_reply_says_which_lines_are_in_doubt(rsmqctl: Run, queue: Queue, server: PrivateServer):
+def test_lost_reply_reports_which_lines_are_unknown(rsmqctl: Run, queue: Queue, server: PrivateServer):
     queue.send(b"first")
     queue.pop()
     with FaultProxy(server.url) as proxy:

@@ -87,7 +87,7 @@ def test_runs_are_listed_newest_first_and_filtered(rsmqctl: Run, dead: Queue, se
     assert ids("--since", "2099-01-01") == [] and "No matching runs." in rsmqctl("task", "list", "nothing").errors
 
 
-def test_a_list_says_how_to_go_on(rsmqctl: Run, dead: Queue):
+def test_a_list_shows_the_next_command(rsmqctl: Run, dead: Queue):
     first = rsmqctl("task", "list", "--limit", "3")
 
     (hint,) = first.errors.splitlines()
@@ -110,7 +110,7 @@ def test_a_run_is_shown_with_attempts_and_arguments(rsmqctl: Run, dead: Queue, s
     assert rsmqctl("task", "show", "nope").errors.startswith("Error: run not found: nope")
 
 
-def test_terminals_are_not_sent_what_another_program_wrote(rsmqctl: Run, queue: Queue, server: PrivateServer):
+def test_terminals_get_no_control_characters_of_another_program(rsmqctl: Run, queue: Queue, server: PrivateServer):
     ran(server, 1, i="\x1b[31mred", t="\x1b]0;x", x="\x1b[2J", y="\u202e")
 
     for words in (("list",), ("show", "\x1b[31mred"), ("list", "--json")):
@@ -186,7 +186,7 @@ def test_a_retry_is_cancelled(rsmqctl: Run, mail: Queue, dead: Queue):
     assert (bodies_in(mail), bodies_in(dead)) == (1, 3)
 
 
-def test_waiting_says_how_they_ended(
+def test_waiting_reports_the_outcomes(
     terminal: Callable[..., Terminal], mail: Queue, dead: Queue, server: PrivateServer
 ):
     screen = terminal("task", "retry", "-n", "mail-dead", "--limit", "2", "--rate", "100", "--wait")
@@ -202,7 +202,7 @@ def test_waiting_says_how_they_ended(
     assert "Error: 1 message failed again" in screen.text
 
 
-def test_ctrl_c_while_waiting_leaves_the_retry_to_go_on(terminal: Callable[..., Terminal], mail: Queue, dead: Queue):
+def test_retry_continues_after_ctrl_c_while_waiting(terminal: Callable[..., Terminal], mail: Queue, dead: Queue):
     screen = terminal("task", "retry", "-n", "mail-dead", "--rate", "0.01", "--wait")
     wait_until(lambda: bodies_in(mail) == 4)
 
@@ -221,7 +221,7 @@ def test_ctrl_c_while_waiting_leaves_the_retry_to_go_on(terminal: Callable[..., 
     ],
     ids=" ".join,
 )
-def test_mistakes_are_told_before_anything_is_done(rsmqctl: Run, mail: Queue, dead: Queue, words: tuple[str, ...]):
+def test_mistakes_are_reported_before_any_change(rsmqctl: Run, mail: Queue, dead: Queue, words: tuple[str, ...]):
     assert rsmqctl("task", "retry", *words).exit_code == 2
     assert bodies_in(mail) == 0
 

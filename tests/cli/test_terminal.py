@@ -37,7 +37,7 @@ def test_tables_are_coloured_and_fit_the_terminal(terminal: OnTerminal, queue: Q
     assert lines[2].endswith("…")
 
 
-def test_columns_are_aligned_whatever_their_colours(terminal: OnTerminal, client: Client):
+def test_columns_are_aligned_with_any_colours(terminal: OnTerminal, client: Client):
     for name in ("a", "a-much-longer-name"):
         Queue(name, client).create()
     Queue("a", client).send(b"x")
@@ -79,7 +79,7 @@ def test_forms_of_the_first_rsmqctl_are_the_same_on_a_terminal(terminal: OnTermi
 # -- Questions --------------------------------------------------------------------------------------------------------
 
 
-def test_purge_asks_and_does_it_after_a_yes(terminal: OnTerminal, queue: Queue):
+def test_purge_runs_after_a_confirmation(terminal: OnTerminal, queue: Queue):
     queue.send_many([b"x"] * 3)
 
     purging = terminal("queue", "purge", "-n", "jobs")
@@ -102,7 +102,7 @@ def test_purge_does_nothing_after_anything_else(terminal: OnTerminal, queue: Que
     assert queue.attributes().messages == 1
 
 
-def test_purge_does_not_ask_when_told(terminal: OnTerminal, queue: Queue):
+def test_purge_with_yes_runs_without_a_confirmation(terminal: OnTerminal, queue: Queue):
     queue.send(b"x")
 
     assert terminal("queue", "purge", "-n", "jobs", "--yes").finish() == 0
@@ -110,7 +110,9 @@ def test_purge_does_not_ask_when_told(terminal: OnTerminal, queue: Queue):
     assert queue.attributes().messages == 0
 
 
-def test_deleting_a_queue_asks_only_when_it_has_messages(terminal: OnTerminal, queue: Queue, client: Client):
+def test_deleting_a_queue_needs_a_confirmation_only_when_it_has_messages(
+    terminal: OnTerminal, queue: Queue, client: Client
+):
     Queue("empty", client).create()
     queue.send(b"x")
 
@@ -166,7 +168,7 @@ def test_ids_of_a_file_do_not_scroll_by(terminal: OnTerminal, queue: Queue, tmp_
     assert sending.text == "sent 2 messages to jobs\n"
 
 
-def test_lines_typed_on_the_terminal_count_as_they_are_sent(terminal: OnTerminal, queue: Queue):
+def test_lines_typed_on_the_terminal_are_counted_when_they_are_sent(terminal: OnTerminal, queue: Queue):
     sending = terminal("message", "send", "-n", "jobs", "--lines")
     sending.type("one\n")
     wait_until(lambda: queue.attributes().messages == 1)

@@ -55,7 +55,7 @@ def test_publish_lines_of_a_file(rsmqctl: Run, client: Client):
         (["-m", "a", "-H", "b"], "has no '='"),
     ],
 )
-def test_publish_says_what_is_wrong(rsmqctl: Run, words: list[str], says: str):
+def test_failed_publish_has_the_reason(rsmqctl: Run, words: list[str], says: str):
     done = rsmqctl("topic", "publish", "-n", "orders", *words)
 
     assert done.exit_code == 2 and says in done.errors
@@ -79,7 +79,7 @@ def test_list_shows_topics(rsmqctl: Run, topic: Topic):
     assert [(line["topic"], line["messages"], line["groups"]) for line in lines] == [("orders", 5, 2)]
 
 
-def test_list_of_nothing_says_so(rsmqctl: Run, client: Client):
+def test_empty_list_says_that_it_is_empty(rsmqctl: Run, client: Client):
     done = rsmqctl("topic", "list")
 
     assert (done.exit_code, done.output, done.errors) == (0, "", "No topics\n")
@@ -105,7 +105,7 @@ def test_groups_shows_how_far_behind_they_are(rsmqctl: Run, topic: Topic):
     assert (lines["audit"]["lag"], lines["audit"]["held"]) == (4, 1)
 
 
-def test_tail_prints_messages_and_moves_nobody(rsmqctl: Run, topic: Topic):
+def test_tail_prints_messages_and_moves_no_group(rsmqctl: Run, topic: Topic):
     all_lines = rsmqctl("topic", "tail", "-n", "orders").json_lines
     two = rsmqctl("topic", "tail", "-n", "orders", "--last", "2").json_lines
     from_three = rsmqctl("topic", "tail", "-n", "orders", "--from", "3").json_lines
@@ -148,7 +148,7 @@ def test_read_moves_the_group(rsmqctl: Run, topic: Topic):
     assert (none.exit_code, none.output) == (0, "null\n")
 
 
-def test_read_tells_what_was_missed(rsmqctl: Run, topic: Topic):
+def test_read_returns_the_number_of_missed_messages(rsmqctl: Run, topic: Topic):
     topic.trim(before=5)
 
     done = rsmqctl("topic", "read", "-n", "orders", "-g", "billing")
@@ -177,7 +177,7 @@ def test_seek_goes_there(rsmqctl: Run, topic: Topic, where: str, after: int):
     assert rsmqctl("topic", "seek", "-n", "orders", "-g", "billing", "--to", where, "--json").json["after"] == after
 
 
-def test_seek_says_where_one_can_go(rsmqctl: Run, topic: Topic):
+def test_seek_reports_the_possible_targets(rsmqctl: Run, topic: Topic):
     done = rsmqctl("topic", "seek", "-n", "orders", "-g", "billing", "--to", "yesterday")
 
     assert done.exit_code == 2 and "an age such as 30m" in done.errors
@@ -202,7 +202,7 @@ def test_replay_of_an_unknown_group_is_an_error(rsmqctl: Run, topic: Topic):
 # -- Keeping it small --------------------------------------------------------------------------------------------------
 
 
-def test_trim_asks_and_tells(rsmqctl: Run, topic: Topic):
+def test_trim_needs_a_confirmation_and_reports_the_result(rsmqctl: Run, topic: Topic):
     planned = rsmqctl("topic", "trim", "-n", "orders", "--keep", "2", "--dry-run")
     refused = rsmqctl("topic", "trim", "-n", "orders", "--keep", "2")
     done = rsmqctl("topic", "trim", "-n", "orders", "--keep", "2", "--yes")
@@ -270,7 +270,7 @@ def test_large_topic_is_archived_and_restored_in_portions(rsmqctl: Run, client: 
     assert Topic("copy", client).status().length == 2990
 
 
-def test_restoring_into_a_topic_with_messages_has_to_be_asked_for(
+def test_restoring_into_a_topic_with_messages_needs_an_option(
     rsmqctl: Run, client: Client, topic: Topic, tmp_path: Path
 ):
     file = str(tmp_path / "file")
@@ -299,9 +299,7 @@ WRONG_LINES = [b"{}", b'{"message": "x", "headers": [1]}', b'{"message": "!", "e
 
 
 @pytest.mark.parametrize("line", WRONG_LINES)
-def test_restoration_that_meets_a_wrong_line_says_how_to_go_on(
-    rsmqctl: Run, client: Client, tmp_path: Path, line: bytes
-):
+def test_restoration_with_a_wrong_line_reports_the_next_step(rsmqctl: Run, client: Client, tmp_path: Path, line: bytes):
     file = tmp_path / "file"
     file.write_bytes(b"".join([b'{"message": "x"}\n'] * 1499 + [line + b"\n"]))
 
@@ -312,7 +310,7 @@ def test_restoration_that_meets_a_wrong_line_says_how_to_go_on(
     assert "continue with --append --skip 1000" in stopped.errors
 
 
-def test_restoration_of_an_archive_that_was_cut_says_how_to_go_on(rsmqctl: Run, client: Client, tmp_path: Path):
+def test_restoration_of_a_truncated_archive_reports_the_next_step(rsmqctl: Run, client: Client, tmp_path: Path):
     file = tmp_path / "file.gz"
     lines = b"".join(b'{"message": "%d"}\n' % number for number in range(2500))
     file.write_bytes(gzip.compress(lines)[:-3000])
@@ -324,7 +322,7 @@ def test_restoration_of_an_archive_that_was_cut_says_how_to_go_on(rsmqctl: Run, 
     assert "continue with --append --skip 1000" in stopped.errors
 
 
-def test_file_that_is_not_compressed_as_its_name_says_is_told(rsmqctl: Run, client: Client, tmp_path: Path):
+def test_file_that_is_not_compressed_as_its_name_says_is_reported(rsmqctl: Run, client: Client, tmp_path: Path):
     file = tmp_path / "file.gz"
     file.write_bytes(b'{"message": "x"}\n')
 
@@ -334,7 +332,7 @@ def test_file_that_is_not_compressed_as_its_name_says_is_told(rsmqctl: Run, clie
     assert "Not a gzipped file" in refused.errors
 
 
-def test_restoration_whose_reply_is_lost_says_what_may_be_restored(
+def test_restoration_with_a_lost_reply_reports_which_messages_may_be_restored(
     rsmqctl: Run, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     file = tmp_path / "file"
@@ -355,7 +353,7 @@ def test_restoration_whose_reply_is_lost_says_what_may_be_restored(
     assert "--skip 1000 or 1700" in stopped.errors
 
 
-def test_archive_that_does_not_fit_on_the_disk_is_told(rsmqctl: Run, topic: Topic, tmp_path: Path):
+def test_archive_that_does_not_fit_on_the_disk_is_reported(rsmqctl: Run, topic: Topic, tmp_path: Path):
     (tmp_path / "file.part").symlink_to("/dev/full")
 
     failed = rsmqctl("topic", "archive", "-n", "orders", "--file", str(tmp_path / "file"))
@@ -365,7 +363,7 @@ def test_archive_that_does_not_fit_on_the_disk_is_told(rsmqctl: Run, topic: Topi
     assert os.listdir(tmp_path) == []
 
 
-def test_file_that_is_not_there_is_told(rsmqctl: Run, client: Client, topic: Topic, tmp_path: Path):
+def test_file_that_is_not_there_is_reported(rsmqctl: Run, client: Client, topic: Topic, tmp_path: Path):
     assert rsmqctl("topic", "restore", "-n", "orders", "--append", "--file", str(tmp_path / "none")).exit_code == 1
     assert rsmqctl("topic", "archive", "-n", "orders", "--file", str(tmp_path / "none" / "file")).exit_code == 1
     (tmp_path / "file").touch()

@@ -68,7 +68,7 @@ def has_at_least(queue: Queue, number: int) -> bool:
 # -- Move -------------------------------------------------------------------------------------------------------------
 
 
-def test_move_takes_what_is_ready(rsmqctl: Run, mail: Queue, queue: Queue):
+def test_move_includes_ready_messages(rsmqctl: Run, mail: Queue, queue: Queue):
     ids = mail.send_many([b"1", b"2", b"3"])
     mail.send(b"later", delay_s=60)
     held = mail.receive()
@@ -81,7 +81,7 @@ def test_move_takes_what_is_ready(rsmqctl: Run, mail: Queue, queue: Queue):
     assert mail.delete(held)
 
 
-def test_move_takes_hidden_messages_when_told_to_and_they_stay_hidden(rsmqctl: Run, mail: Queue, queue: Queue):
+def test_move_includes_hidden_messages_on_request_and_they_stay_hidden(rsmqctl: Run, mail: Queue, queue: Queue):
     mail.send(b"later", delay_s=60)
     mail.send(b"held")
     mail.receive()
@@ -132,7 +132,7 @@ def test_dry_run_of_move_changes_nothing(rsmqctl: Run, mail: Queue, queue: Queue
     assert (mail.attributes().messages, queue.attributes().messages) == (3, 0)
 
 
-def test_move_of_what_is_too_long_fails_and_moves_the_rest(rsmqctl: Run, mail: Queue, queue: Queue):
+def test_move_of_a_too_long_message_fails_and_moves_the_rest(rsmqctl: Run, mail: Queue, queue: Queue):
     queue.set_attributes(max_size_bytes=1024)
     mail.send_many([b"x" * 1025, b"ok"])
 
@@ -182,7 +182,7 @@ def test_impossible_target_of_a_move_is_refused(rsmqctl: Run, mail: Queue, words
 # -- Redrive ----------------------------------------------------------------------------------------------------------
 
 
-def test_redrive_sends_dead_letters_back_to_where_they_came_from(
+def test_redrive_sends_dead_letters_back_to_their_original_queues(
     rsmqctl: Run, bury: Callable[..., str], mail: Queue, queue: Queue, dead: Queue, server: PrivateServer
 ):
     old = bury(b'{"task": "shop.tasks.send", "id": "task-7"}')
@@ -211,7 +211,7 @@ FILTERS = {
 
 
 @pytest.mark.parametrize("words", FILTERS.values(), ids=FILTERS)
-def test_redrive_takes_what_fits_the_filter(
+def test_redrive_includes_messages_that_match_the_filter(
     rsmqctl: Run, bury: Callable[..., str], mail: Queue, dead: Queue, words: tuple[str, ...]
 ):
     bury(b"wanted", died_s_ago=3600)
@@ -234,7 +234,9 @@ def test_limit_counts_what_fits_the_filter(rsmqctl: Run, bury: Callable[..., str
     assert bodies(mail) == [b"1", b"3", b"5"]
 
 
-def test_dry_run_of_redrive_groups_what_would_go(rsmqctl: Run, bury: Callable[..., str], mail: Queue, dead: Queue):
+def test_dry_run_of_redrive_groups_the_messages_to_redrive(
+    rsmqctl: Run, bury: Callable[..., str], mail: Queue, dead: Queue
+):
     for _ in range(3):
         bury()
     bury(reason="attempts_used_up", queue="sms", error="shop.Closed")
@@ -268,7 +270,7 @@ def test_dead_letters_without_a_record_stay_unless_a_target_is_named(
     assert bodies(queue) == [b"of a foreign client", b"of a damaged record", b"of the dead-letter queue itself"]
 
 
-def test_redrive_to_a_queue_that_is_gone_says_how_far_it_got(
+def test_redrive_to_a_missing_queue_reports_its_progress(
     rsmqctl: Run, bury: Callable[..., str], mail: Queue, dead: Queue
 ):
     bury()
@@ -307,7 +309,7 @@ def test_rate_spreads_messages_over_time(rsmqctl: Run, bury: Callable[..., str],
     assert mail.attributes().messages == 5
 
 
-def test_lost_reply_says_how_many_are_in_doubt_and_the_same_command_goes_on(
+def test_lost_reply_reports_how_many_are_unknown_and_the_same_command_continues(
     rsmqctl: Run, bury: Callable[..., str], mail: Queue, dead: Queue, server: PrivateServer
 ):
     words = ("message", "redrive", "-n", "mail-dead")
@@ -350,7 +352,7 @@ def test_killing_a_transfer_loses_and_doubles_nothing(
     assert mail.attributes().messages == 0
 
 
-def test_ctrl_c_says_how_far_it_got(environment: None, mail: Queue, queue: Queue):
+def test_ctrl_c_reports_the_progress(environment: None, mail: Queue, queue: Queue):
     mail.send_many([b"x"] * 1000)
     words = [SCRIPT, "message", "move", "-n", "mail", "--to", "jobs", "--rate", "2"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as moving:

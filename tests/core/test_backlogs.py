@@ -9,7 +9,7 @@ from rsmq_django.core.stats.depth import Depth
 from rsmq_django.core.topics import Topic
 
 
-def test_messages_of_a_reliable_queue_are_those_that_are_ready_delayed_and_in_flight(client: Client):
+def test_messages_of_a_reliable_queue_include_ready_delayed_and_in_flight_ones(client: Client):
     queue = ReliableQueue("orders", client, consumer="c1")
     queue.push("ready", "too", "in flight")
     queue.push("later", "much later", delay_s=1000)

@@ -18,7 +18,7 @@ OTHER_NAMES = [
 
 
 @given(priorities, lanes)
-def test_name_of_a_band_tells_queue_priority_and_lane(priority, lane):
+def test_name_of_a_band_contains_queue_priority_and_lane(priority, lane):
     name = band_name("mail", priority, lane)
 
     assert (*split_band(name), lane_of(name)) == ("mail", priority, lane)

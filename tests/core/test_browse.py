@@ -73,7 +73,7 @@ def test_pages_follow_each_other_without_gap_or_overlap(client: Client, queue: Q
     assert read_all(client, count=10) == ids
 
 
-def test_next_page_begins_where_it_should_although_messages_have_gone_meanwhile(client: Client, queue: Queue):
+def test_next_page_begins_at_the_right_position_although_messages_were_deleted_meanwhile(client: Client, queue: Queue):
     ids = queue.send_many(f"{n}" for n in range(30))
     first = client.run(page("rsmq", "jobs", count=10))
     queue.delete_many(ids[:10])  # also the one that the position names
@@ -111,14 +111,14 @@ def test_pages_show_any_members_in_the_servers_own_order(
     assert found == server.redis.zrange("rsmq:jobs", 0, -1)
 
 
-def test_page_up_to_now_leaves_out_what_is_hidden(client: Client, queue: Queue):
+def test_page_up_to_now_leaves_out_hidden_messages(client: Client, queue: Queue):
     ready = queue.send(b"ready")
     queue.send(b"delayed", delay_s=60)
 
     assert read_all(client, until_ms=None) == [ready]
 
 
-def test_page_behind_a_time_begins_with_what_becomes_visible_later(client: Client, queue: Queue):
+def test_page_after_a_time_begins_with_messages_that_become_visible_later(client: Client, queue: Queue):
     queue.send_many([b"ready"] * 5)
     delayed = queue.send(b"delayed", delay_s=60)
     now_ms = client.run(count("rsmq", "jobs")).now_ms
@@ -128,7 +128,7 @@ def test_page_behind_a_time_begins_with_what_becomes_visible_later(client: Clien
     assert [message.id for message in behind.messages] == [delayed]
 
 
-def test_page_cuts_bodies_to_what_was_asked_for_and_tells_their_size(client: Client, queue: Queue):
+def test_page_cuts_bodies_to_the_requested_length_and_has_their_size(client: Client, queue: Queue):
     queue.send(b"x" * 5000)
 
     (cut,) = client.run(page("rsmq", "jobs", body_bytes=10)).messages
@@ -147,7 +147,7 @@ def test_body_too_large_to_cut_is_not_copied_for_a_preview(client: Client, queue
     assert (message.body, message.size_bytes) == (b"", 100_000)
 
 
-def test_page_of_large_messages_ends_early_and_the_next_one_goes_on(client: Client, queue: Queue):
+def test_page_of_large_messages_ends_early_and_the_next_page_continues(client: Client, queue: Queue):
     ids = queue.send_many([b"x" * 60_000] * 50)
 
     first = client.run(page("rsmq", "jobs", count=50, body_bytes=WHOLE_BODY))
@@ -156,7 +156,7 @@ def test_page_of_large_messages_ends_early_and_the_next_one_goes_on(client: Clie
     assert read_all(client, count=50, body_bytes=WHOLE_BODY) == ids
 
 
-def test_empty_body_and_missing_body_are_told_apart(client: Client, queue: Queue, server: PrivateServer):
+def test_empty_body_and_missing_body_are_distinguished(client: Client, queue: Queue, server: PrivateServer):
     queue.send(b"")
     server.redis.zadd("rsmq:jobs", {"p" * 32: 1})
 
@@ -166,7 +166,7 @@ def test_empty_body_and_missing_body_are_told_apart(client: Client, queue: Queue
     assert (empty.size_bytes, empty.body) == (0, b"")
 
 
-def test_page_reads_what_other_clients_left(client: Client, queue: Queue, server: PrivateServer):
+def test_page_reads_messages_of_other_clients(client: Client, queue: Queue, server: PrivateServer):
     server.redis.zadd("rsmq:jobs", {b"\xff\xfe": 1, "short": 2})
     server.redis.hset("rsmq:jobs:Q", mapping={"short": "x", "short:rc": "many", "short:fr": "2026"})
 
@@ -186,7 +186,7 @@ def test_page_of_an_impossible_size_is_refused_before_anything_is_sent(wrong: in
 # -- States -----------------------------------------------------------------------------------------------------------
 
 
-def test_states_tell_ready_delayed_and_in_flight_apart(client: Client, queue: Queue):
+def test_states_distinguish_ready_delayed_and_in_flight(client: Client, queue: Queue):
     queue.send(b"in flight")
     queue.receive()
     queue.send(b"ready")
@@ -233,7 +233,7 @@ def test_counts_are_exact_to_the_millisecond(client: Client, queue: Queue):
     assert (counts.messages, counts.ready, counts.hidden) == (4, 3, 1)
 
 
-def test_statistics_tell_what_is_ready_delayed_and_in_flight(client: Client, queue: Queue):
+def test_statistics_have_ready_delayed_and_in_flight_messages(client: Client, queue: Queue):
     queue.send_many([b"x"] * 5)
     queue.receive_many(2)
     queue.send_many([b"x"] * 4, delay_s=100)
@@ -268,7 +268,7 @@ def test_statistics_estimate_the_shares_when_many_messages_are_hidden(client: Cl
     assert seen.in_flight == pytest.approx(3000, abs=100)
 
 
-def test_statistics_without_the_right_to_ask_for_memory_tell_the_rest(queue: Queue, server: PrivateServer):
+def test_statistics_without_permission_for_memory_have_the_rest(queue: Queue, server: PrivateServer):
     server.redis.execute_command("ACL", "SETUSER", "viewer", "reset", "on", ">secret", "~rsmq:*", "+@all", "-memory")
     queue.send(b"x")
     viewer = Client(Connection(server.url.replace("unix://", "unix://viewer:secret@"), timeout_s=15))
@@ -289,7 +289,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-def test_looking_at_a_queue_that_is_not_there_says_so(client: Client, look: Any):
+def test_reading_a_missing_queue_reports_that_it_is_missing(client: Client, look: Any):
     with pytest.raises(QueueNotFound, match="'nowhere'"):
         client.run(look("nowhere"))
 
@@ -344,7 +344,7 @@ def test_page_brings_failure_records_when_they_are_wanted(client: Client, queue:
 
 
 @pytest.mark.parametrize("record", [b"", b"no json", b"[]", b"\xff", b"1", b"[" * 100_000])
-def test_what_is_no_failure_record_reads_as_none(record: bytes):
+def test_invalid_failure_record_counts_as_missing(record: bytes):
     assert read_failure(record) is None
 
 

@@ -61,7 +61,7 @@ def test_full_server_in_the_middle_of_a_batch_does_not_say_that_nothing_was_stor
 
 
 @pytest.mark.usefixtures("unlimited")
-async def test_async_batch_says_the_same(server: PrivateServer, queue: Queue):
+async def test_async_batch_reports_the_same(server: PrivateServer, queue: Queue):
     with pytest.raises(PartlyDone) as caught:
         await queue.asend_many(bodies(lambda: fill(server)))
 
@@ -70,7 +70,7 @@ async def test_async_batch_says_the_same(server: PrivateServer, queue: Queue):
     await queue.client.connection.aclose()
 
 
-def test_connection_that_is_gone_in_the_middle_says_what_was_sent(proxy: FaultProxy, warm: Queue, queue: Queue):
+def test_connection_that_breaks_in_the_middle_reports_the_sent_calls(proxy: FaultProxy, warm: Queue, queue: Queue):
     def cut() -> None:
         proxy.refuse()
         proxy.reset_connections()
@@ -83,7 +83,7 @@ def test_connection_that_is_gone_in_the_middle_says_what_was_sent(proxy: FaultPr
     assert queue.attributes().messages == 1000
 
 
-def test_server_that_becomes_a_replica_in_the_middle_says_what_was_stored(server: PrivateServer, queue: Queue):
+def test_server_that_becomes_a_replica_in_the_middle_reports_the_stored_messages(server: PrivateServer, queue: Queue):
     try:
         with pytest.raises(PartlyDone, match=r"^1000 were carried out, the others were not: .*READONLY") as caught:
             queue.send_many(bodies(lambda: server.redis.replicaof("127.0.0.1", "1")))
@@ -95,7 +95,9 @@ def test_server_that_becomes_a_replica_in_the_middle_says_what_was_stored(server
     assert queue.attributes().messages == 1000
 
 
-def test_lost_reply_in_the_middle_says_which_may_have_been_sent(proxy: FaultProxy, warm: Queue, queue: Queue):
+def test_lost_reply_in_the_middle_reports_which_messages_may_have_been_sent(
+    proxy: FaultProxy, warm: Queue, queue: Queue
+):
     with pytest.raises(PartlyDone, match="1000 were carried out, 1000 may have been, the others were not") as caught:
         warm.send_many(bodies(lambda: proxy.lose_reply_to(b"EVALSHA")))
 
@@ -104,7 +106,7 @@ def test_lost_reply_in_the_middle_says_which_may_have_been_sent(proxy: FaultProx
     assert queue.attributes().messages == 2000
 
 
-def test_body_that_is_too_long_in_the_middle_says_what_was_sent_before_it(queue: Queue):
+def test_too_long_body_in_the_middle_reports_the_calls_sent_before_it(queue: Queue):
     with pytest.raises(PartlyDone) as caught:
         queue.send_many([*bodies(lambda: None, count=1500), b"x" * 70_000])
 
@@ -127,7 +129,7 @@ def test_lost_reply_to_the_first_exchange_of_a_batch_is_an_unknown_outcome(proxy
     assert not isinstance(caught.value, PartlyDone)
 
 
-def test_delete_that_fails_in_the_middle_says_what_was_deleted(proxy: FaultProxy, warm: Queue, queue: Queue):
+def test_delete_that_fails_in_the_middle_reports_the_deleted_messages(proxy: FaultProxy, warm: Queue, queue: Queue):
     def cut() -> None:
         proxy.refuse()
         proxy.reset_connections()
@@ -161,7 +163,7 @@ class CutOff(Connection):
         return replies
 
 
-def test_reliable_messages_of_which_some_were_settled_are_not_said_to_be_untouched(server: PrivateServer):
+def test_partly_settled_reliable_messages_are_not_reported_as_unsettled(server: PrivateServer):
     whole = ReliableQueue("jobs", Client(Connection(server.url)))
     for _ in range(2):
         whole.push(*bodies(lambda: None, count=1000))
@@ -175,7 +177,7 @@ def test_reliable_messages_of_which_some_were_settled_are_not_said_to_be_untouch
     assert whole.statistics().depth.delayed == 1000
 
 
-def test_topic_messages_of_which_some_were_acknowledged_are_not_said_to_be_untouched(server: PrivateServer):
+def test_partly_acknowledged_topic_messages_are_not_reported_as_unacknowledged(server: PrivateServer):
     client = Client(Connection(server.url))
     topic = Topic("orders", client)
     topic.publish(*[b"x"] * 1000)

@@ -76,7 +76,7 @@ def test_other_tags_live_on_other_nodes(cluster: Cluster):
     assert [bodies(Topic(name, client).group("g").read(1)) for name in names] == [[b"a"]] * 4
 
 
-async def test_slot_moves_to_another_node_and_nobody_notices(cluster: Cluster):
+async def test_slot_moves_to_another_node_without_an_error(cluster: Cluster):
     queue, later = queue_at(cluster.owner_of(TAG)), queue_at(another(cluster))
     reliable = ReliableQueue("parcels", queue.client)
     ids = queue.send_many([b"a"] * 4)

@@ -200,7 +200,7 @@ def test_connection_can_be_lost_any_number_of_times(server: PrivateServer, queue
     assert ours.send(b"x")
 
 
-async def test_answer_that_is_no_reply_is_a_lost_one(tmp_path: Path):
+async def test_answer_that_is_not_a_reply_counts_as_a_lost_reply(tmp_path: Path):
     def answer(link: socket.socket) -> None:
         with link:
             while asked := link.recv(65536):
@@ -228,7 +228,7 @@ async def test_closed_port_is_a_failed_connection_in_async_calls_too():
         await Queue("jobs", Client(Connection("redis://127.0.0.1:1"))).areceive()
 
 
-def test_server_with_too_many_clients_stores_nothing_and_says_so(server: PrivateServer, queue: Queue):
+def test_server_with_too_many_clients_stores_nothing_and_returns_an_error(server: PrivateServer, queue: Queue):
     with server.redis.client() as admin:  # one open socket, to undo it with
         admin.config_set("maxclients", 1)
         try:
@@ -383,7 +383,7 @@ async def test_sockets_to_a_server_that_became_a_replica_are_closed(queue: Queue
     await connection.aclose()
 
 
-def test_server_with_too_many_clients_says_what_to_raise(tmp_path: Path):
+def test_server_with_too_many_clients_reports_the_limit_to_raise(tmp_path: Path):
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as listening, ThreadPoolExecutor(1) as pool:
         listening.bind(str(path))

@@ -61,7 +61,7 @@ async def test_async_send_into_a_black_hole_has_an_unknown_outcome(proxy: FaultP
     await warm.client.connection.aclose()
 
 
-def test_server_that_accepts_and_says_nothing_is_a_failed_connection(proxy: FaultProxy, queue: Queue):
+def test_server_that_accepts_and_never_replies_is_a_failed_connection(proxy: FaultProxy, queue: Queue):
     proxy.black_hole()
     stranger = Queue("jobs", Client(Connection(proxy.url.replace("redis://", "redis://:x@"), timeout_s=0.4)))
 
@@ -106,7 +106,9 @@ def test_queue_works_again_after_a_black_hole(proxy: FaultProxy, warm: Queue, qu
 # -- Replies that come too late ------------------------------------------------------------------------------------
 
 
-def test_reply_that_comes_after_the_timeout_answers_nobody_else(proxy: FaultProxy, warm: Queue, queue: Queue):
+def test_reply_after_the_timeout_is_not_read_as_the_reply_to_another_command(
+    proxy: FaultProxy, warm: Queue, queue: Queue
+):
     for number in range(3):
         proxy.hold_replies()
         lose_patience(warm)

@@ -176,7 +176,7 @@ def test_repeat_that_cannot_connect_does_not_hide_that_the_call_may_have_been_ca
     assert queue.attributes().messages == 0
 
 
-async def test_async_repeat_that_cannot_connect_says_the_same(proxy: FaultProxy, distant: Queue, queue: Queue):
+async def test_async_repeat_that_cannot_connect_reports_the_same(proxy: FaultProxy, distant: Queue, queue: Queue):
     message = held(queue)
     await distant.aattributes()
     proxy.lose_reply_to(b"EVALSHA")
@@ -194,7 +194,7 @@ async def test_async_repeat_that_cannot_connect_says_the_same(proxy: FaultProxy,
     [ConnectionFailed("cannot connect; nothing was sent"), ServerRefused("it is loading; nothing was changed")],
     ids=["unsent", "refused"],
 )
-def test_calls_of_which_some_were_carried_out_are_not_said_to_be_unsent(
+def test_partly_carried_out_calls_are_not_reported_as_unsent(
     client: Client, server: PrivateServer, refusal: RedisFailure
 ):
     class Brief(Connection):
@@ -237,7 +237,7 @@ def test_repeat_that_is_refused_does_not_hide_that_the_call_may_have_been_carrie
     assert queue.attributes().messages == 0
 
 
-async def test_async_repeat_that_is_refused_says_the_same(proxy: FaultProxy, distant: Queue, queue: Queue):
+async def test_async_repeat_that_is_refused_reports_the_same(proxy: FaultProxy, distant: Queue, queue: Queue):
     message = held(queue)
     await distant.aattributes()
     proxy.lose_reply_to(b"EVALSHA")
@@ -272,7 +272,7 @@ async def test_async_server_that_begins_to_refuse_in_the_middle_has_carried_out_
     await distant.client.connection.aclose()
 
 
-def test_call_is_repeated_once_and_not_for_ever(proxy: FaultProxy, distant: Queue):
+def test_call_is_repeated_once_and_not_forever(proxy: FaultProxy, distant: Queue):
     before = proxy.times_seen(b"EVALSHA")
     proxy.lose_reply_to(b"EVALSHA", times=100)
 
@@ -282,7 +282,7 @@ def test_call_is_repeated_once_and_not_for_ever(proxy: FaultProxy, distant: Queu
     assert proxy.times_seen(b"EVALSHA") == before + 2
 
 
-def test_repeated_delete_never_deletes_what_somebody_else_received_meanwhile(
+def test_repeated_delete_never_deletes_a_message_that_another_consumer_received_meanwhile(
     proxy: FaultProxy, distant: Queue, queue: Queue
 ):
     first = held(queue)

@@ -88,7 +88,7 @@ def asked(slow: SlowServer, tmp_path: Any) -> asyncio.Task[Any]:
     return asyncio.create_task(queue.areceive())
 
 
-async def test_async_reply_may_take_longer_than_the_timeout_as_long_as_it_goes_on_arriving(
+async def test_async_reply_may_take_longer_than_the_timeout_while_data_arrives(
     slow: SlowServer, received: list[int], pass_loop_time: Any, tmp_path: Any
 ):
     receiving = asked(slow, tmp_path)

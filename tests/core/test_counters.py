@@ -96,7 +96,7 @@ def test_longer_steps_put_spans_together(client: Client):
 
 
 @pytest.mark.parametrize("step_s", [0, -60, 59, 61])
-def test_step_that_nobody_counted_is_refused(client: Client, step_s: int):
+def test_step_with_an_unknown_number_is_refused(client: Client, step_s: int):
     with pytest.raises(InvalidValue, match="multiple of 60 s"):
         read_series(client, ["jobs"], since_s=time.time() - 60, step_s=step_s)
 
@@ -136,7 +136,7 @@ def test_several_queues_are_read_at_once_and_put_side_by_side(client: Client):
     assert total.depth is not None and total.depth.ready == 6
 
 
-def test_looks_at_a_queue_note_peaks_totals_and_what_was_sent(client: Client, queue: Queue):
+def test_samples_of_a_queue_record_peaks_totals_and_sent_messages(client: Client, queue: Queue):
     now = time.time()
     queue.send_many([b"x"] * 3)
     client.run(sample("rsmq", "jobs", at_s=now - 120))
@@ -154,7 +154,7 @@ def test_looks_at_a_queue_note_peaks_totals_and_what_was_sent(client: Client, qu
     assert (before.sent, middle.sent, after.sent) == (None, None, 4), "nobody knows what was sent before the first look"
 
 
-def test_queue_that_was_made_again_begins_to_count_anew(client: Client, queue: Queue):
+def test_recreated_queue_starts_its_counts_again(client: Client, queue: Queue):
     now = time.time()
     queue.send_many([b"x"] * 5)
     client.run(sample("rsmq", "jobs", at_s=now - 60))
@@ -240,7 +240,7 @@ async def test_async_twins_read_the_same(client: Client):
 
 
 @pytest.mark.parametrize("poison", ["many", "1.5", str(2**63 - 1), "", "9" * 400])
-def test_counter_that_is_not_a_number_begins_anew_and_the_others_grow(
+def test_counter_that_is_not_a_number_starts_again_and_the_others_grow(
     client: Client, server: PrivateServer, poison: str
 ):
     client.run(a_report(1, succeeded__mail=1, dead__mail=1))

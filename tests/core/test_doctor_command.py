@@ -141,7 +141,7 @@ def test_names_of_other_clients_cannot_move_the_cursor(server: PrivateServer):
 # -- Repair ----------------------------------------------------------------------------------------------------------
 
 
-def test_repair_mends_and_shows_what_is_left(server: PrivateServer):
+def test_repair_shows_the_remaining_findings(server: PrivateServer):
     damage(server)
 
     text, status = run("--repair", "--yes")
@@ -153,7 +153,7 @@ def test_repair_mends_and_shows_what_is_left(server: PrivateServer):
 
 
 @pytest.mark.parametrize(("answer", "is_mended"), [("y\n", True), ("yes\n", True), ("n\n", False), ("\n", False)])
-def test_repair_asks_on_a_terminal(
+def test_repair_needs_a_confirmation_on_a_terminal(
     server: PrivateServer, monkeypatch: pytest.MonkeyPatch, answer: str, is_mended: bool
 ):
     damage(server)
@@ -166,7 +166,7 @@ def test_repair_asks_on_a_terminal(
     assert status == (0 if is_mended else 1)
 
 
-def test_repair_where_nobody_can_answer_is_refused(server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
+def test_repair_without_a_terminal_is_refused(server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
     damage(server)
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
 
@@ -184,13 +184,13 @@ def test_answer_without_a_question_is_refused():
     assert refusal.value.returncode == 2
 
 
-def test_nothing_is_asked_when_nothing_can_be_mended(monkeypatch: pytest.MonkeyPatch):
+def test_no_confirmation_without_a_possible_repair(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", Terminal(""))
 
     assert run("--repair") == ("connection default: no findings\n", 0)
 
 
-def test_repair_that_failed_is_told(server: PrivateServer):
+def test_repair_that_failed_is_reported(server: PrivateServer):
     server.redis.hset("rsmq:mail:Q", "x" * 32, "a body without a message")
     server.redis.set("rsmq:mail-orphans", "somebody else's")
 
@@ -306,7 +306,7 @@ def test_backlog_has_a_worker_when_a_live_one_takes_messages_from_it(
     assert ids(run()[0]) == findings
 
 
-def test_queue_whose_workers_know_different_tasks_is_named():
+def test_queue_with_different_tasks_in_its_workers_is_reported():
     client = get_client()
     for worker_id, tasks in (("new-1", "8 abc"), ("old-1", "7 def"), ("old-2", "7 def"), ("ancient-1", "")):
         record = ProcessRecord("host", 7, "1", 0, None, "working", ("mail",), (), tasks=tasks)
@@ -336,7 +336,7 @@ def test_queue_for_other_programs_needs_no_worker(settings: Any):
     assert ids(run()[0]) == []
 
 
-def test_dead_letters_are_named_with_what_to_do():
+def test_dead_letters_are_reported_with_the_next_step():
     ensure_queue("mail-dead").send_many(["x", "y"])
 
     text, status = run()

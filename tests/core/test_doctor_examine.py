@@ -85,7 +85,7 @@ def test_every_finding_says_what_is_wrong_why_it_matters_and_what_a_repair_does(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_text_of_every_kind_is_a_sentence_to_go_on_with(kind: str):
+def test_text_of_every_kind_of_failure_has_a_next_step(kind: str):
     for text in (KINDS[kind].why, KINDS[kind].repair or "x"):
         assert text[0].islower() or text.startswith(("RSMQ", "VT_UNIT"))
         assert not text.endswith(".")
@@ -123,7 +123,7 @@ def test_namespace_of_another_client_is_left_out(server: PrivateServer, client: 
 
 
 @pytest.mark.parametrize("namespace", ["a*", "a[b]", "a?", "a\\b", "{rsmq}"])
-def test_namespace_is_no_pattern(server: PrivateServer, namespace: str):
+def test_namespace_with_pattern_characters_is_matched_literally(server: PrivateServer, namespace: str):
     client = Client(Connection(server.url, timeout_s=15), namespace=namespace)
     server.redis.hset(f"{namespace}:ours:Q", mapping={"vt": "30", "delay": "0", "maxsize": "-1"})
     server.redis.hset("axx:theirs:Q", mapping={"vt": "30", "delay": "0", "maxsize": "-1"})
@@ -132,7 +132,7 @@ def test_namespace_is_no_pattern(server: PrivateServer, namespace: str):
     assert "unlisted" in found(client)
 
 
-def test_sorted_set_of_another_program_is_no_queue(server: PrivateServer, client: Client):
+def test_sorted_set_of_another_program_is_not_a_queue(server: PrivateServer, client: Client):
     server.redis.zadd("rsmq:leaderboard", {"ann": 3, "6f1e1c5a-7b0e-4a5e-9d5b-1f0b2c3d4e5f": time.time() * 1000})
     server.redis.set("rsmq:counter", 5)
 
@@ -213,7 +213,7 @@ def test_bodies_do_not_leave_the_server(
     assert seen and not any(b"secret body" in reply for reply in seen)
 
 
-def test_progress_tells_what_is_looked_at(client: Client, queue: Queue):
+def test_progress_has_the_current_step(client: Client, queue: Queue):
     queue.send_many([b"x"] * 3000)
     told: list[tuple[str, int, int | None]] = []
 
@@ -282,7 +282,7 @@ def test_attribute_that_differs_from_the_settings_is_reported(
     assert (finding.subject, finding.severity) == ("jobs", severity)
 
 
-def test_queue_in_milliseconds_is_no_finding_where_the_settings_say_so(
+def test_queue_in_milliseconds_is_not_a_finding_if_the_settings_have_that_unit(
     server: PrivateServer, client: Client, queue: Queue
 ):
     server.redis.hset("rsmq:jobs:Q", mapping={"vt": "30000", "delay": "0"})
@@ -311,7 +311,7 @@ def test_records_of_messages_that_another_client_deleted_are_found(server: Priva
 
 
 @pytest.mark.parametrize(("quiet_for_h", "is_told"), [(23, False), (25, True)])
-def test_workflow_whose_members_were_purged_is_told_after_a_day(
+def test_workflow_with_purged_members_is_reported_after_a_day(
     server: PrivateServer, client: Client, quiet_for_h: int, is_told: bool
 ):
     keep_ms = 7 * 86_400_000
@@ -339,7 +339,7 @@ def test_workflow_whose_state_another_program_uses_hides_no_other_finding(server
 
 
 @pytest.mark.parametrize("kind", ["dead", "released", "phantoms"])
-def test_side_data_of_a_queue_that_is_gone_is_found(server: PrivateServer, client: Client, kind: str):
+def test_side_data_of_a_deleted_queue_is_found(server: PrivateServer, client: Client, kind: str):
     server.redis.hset(f"rsmq::{kind}:gone", "x", "y")
 
     assert found(client)["stale-side-data"].subject == "gone"
@@ -389,7 +389,7 @@ def test_server_that_evicts_queues_is_reported(client: Client, config: Any):
     assert found(client)["evicting-policy"].severity is Severity.ERROR
 
 
-def test_server_that_evicts_only_what_expires_is_fine(client: Client, config: Any):
+def test_server_that_evicts_only_expiring_keys_is_fine(client: Client, config: Any):
     config(maxmemory_policy="volatile-lru", maxmemory="1000mb")
 
     assert found(client) == {}
@@ -518,7 +518,7 @@ def client_as(server: PrivateServer, queue: Queue) -> Iterator[Any]:
     server.redis.execute_command("ACL", "DELUSER", "doctor")
 
 
-def test_what_a_viewer_may_not_look_at_is_said_and_the_rest_is_examined(
+def test_data_that_a_viewer_may_not_read_is_reported_and_the_rest_is_examined(
     server: PrivateServer, client_as: Any, config: Any
 ):
     config(maxmemory_policy="allkeys-lru")
@@ -553,7 +553,7 @@ def test_user_without_any_rights_gets_notes_and_no_error(client_as: Any):
     assert all("secret" not in f"{one}" for one in findings)
 
 
-def test_workflows_that_a_viewer_may_not_read_are_said(server: PrivateServer, client_as: Any):
+def test_workflows_that_a_viewer_may_not_read_are_reported(server: PrivateServer, client_as: Any):
     server.redis.zadd("rsmq::workflows", {"w1": 1})
 
     said = {one.subject for one in examine(client_as(f"{VIEWER} -hmget")) if one.id == "not-allowed"}

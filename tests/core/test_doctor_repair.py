@@ -36,7 +36,7 @@ def mended(client: Client, **options: Any) -> list[Repair]:
     return repair(client, examine(client), **{"wait": no_wait, **options})
 
 
-def test_only_what_can_be_mended_is_mended(client: Client, queue: Queue):
+def test_only_repairable_findings_are_repaired(client: Client, queue: Queue):
     for kind in KINDS:
         assert repair(client, [Finding(kind, Severity.ERROR, "jobs", "what", "why", repair=None)], wait=no_wait) == []
     of_another_version = Finding("of-another-version", Severity.ERROR, "jobs", "what", "why", repair="mends it")
@@ -154,7 +154,7 @@ def test_every_kind_that_promises_a_repair_has_one_and_is_tested():
 
 
 @every_damage
-def test_what_was_found_is_mended(server: PrivateServer, client: Client, damage: Damage, kind: str):
+def test_findings_are_repaired(server: PrivateServer, client: Client, damage: Damage, kind: str):
     damage(server)
     assert kind in kinds(client)
 
@@ -180,7 +180,7 @@ def test_second_repair_of_the_same_findings_changes_nothing(
 
 
 @every_damage
-def test_repair_works_on_a_full_server_or_says_why_not(
+def test_repair_works_on_a_full_server_or_reports_the_reason(
     server: PrivateServer, client: Client, damage: Damage, kind: str
 ):
     damage(server)
@@ -223,7 +223,7 @@ def test_completed_queue_has_all_fields_of_the_format(server: PrivateServer, cli
     assert abs(server.redis.time()[0] - (attributes.created_s or 0)) < 60
 
 
-def test_gaps_are_filled_and_what_is_there_stays(server: PrivateServer, client: Client):
+def test_gaps_are_filled_and_existing_values_stay(server: PrivateServer, client: Client):
     half_created(server)
 
     mended(client, settings={"q": ExpectedQueue(visibility_timeout_s=60, delay_s=9, vt_unit="ms")})
@@ -289,7 +289,7 @@ def test_removed_phantoms_leave_a_trace_and_no_counters(server: PrivateServer, c
     assert server.redis.hlen("rsmq:q:Q") == len(PLAIN)
 
 
-def test_broken_attributes_become_what_the_settings_say(server: PrivateServer, client: Client):
+def test_broken_attributes_get_the_values_of_the_settings(server: PrivateServer, client: Client):
     broken_attribute(server)
 
     mended(client, settings={"q": ExpectedQueue(visibility_timeout_s=45, max_size_bytes=2048)})
@@ -316,7 +316,7 @@ def test_records_of_living_messages_stay(server: PrivateServer, client: Client, 
     assert set(server.redis.hkeys("rsmq::released:jobs")) == {kept.encode(), f"{kept}:crashes".encode()}
 
 
-def test_side_data_of_a_form_that_this_version_does_not_know_stays(server: PrivateServer, client: Client, queue: Queue):
+def test_side_data_in_an_unknown_form_stays(server: PrivateServer, client: Client, queue: Queue):
     server.redis.hset("rsmq::released:jobs", mapping={f"{ID}:something new": 1, ID: 1})
 
     mended(client)
@@ -400,7 +400,7 @@ def test_message_that_comes_between_the_two_looks_keeps_a_queue_of_a_reserved_na
     assert {message.body for message in Queue("QUEUES-orphans", client).receive_many(5)} == {b"vanished", b"just sent"}
 
 
-def test_attribute_that_was_mended_meanwhile_is_left_alone(server: PrivateServer, client: Client):
+def test_attribute_that_was_repaired_meanwhile_is_left_alone(server: PrivateServer, client: Client):
     broken_attribute(server)
     findings = examine(client)
     server.redis.hset("rsmq:q:Q", "vt", "99")
@@ -450,7 +450,7 @@ def test_repair_that_needs_no_second_look_does_not_wait(server: PrivateServer, c
     mended(client, wait=lambda _: pytest.fail("there is nothing to wait for"))
 
 
-def test_more_suspects_than_are_remembered_are_mended_in_turns(
+def test_more_suspects_than_fit_in_memory_are_repaired_in_turns(
     server: PrivateServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(repairs_module, "SUSPECTS_AT_A_TIME", 1000)
@@ -476,7 +476,9 @@ def test_thousands_of_orphans_are_moved_in_bounded_pieces(server: PrivateServer,
 
 
 @pytest.mark.parametrize("key", ["rsmq:q-orphans", "rsmq:q-orphans:Q"])
-def test_failure_of_one_repair_is_told_and_does_not_stop_the_others(server: PrivateServer, client: Client, key: str):
+def test_failure_of_one_repair_is_reported_and_does_not_stop_the_others(
+    server: PrivateServer, client: Client, key: str
+):
     orphan_bodies(server)
     server.redis.hset("rsmq:q:Q", f"{'C' * 32}:rc", 1)
     server.redis.set(key, "somebody else's")
@@ -488,7 +490,7 @@ def test_failure_of_one_repair_is_told_and_does_not_stop_the_others(server: Priv
     assert server.redis.hget("rsmq:q:Q", ID) == b"one"
 
 
-def test_repair_without_the_right_to_write_changes_nothing_and_says_so(server: PrivateServer, client: Client):
+def test_repair_without_write_permission_changes_nothing_and_reports_that(server: PrivateServer, client: Client):
     phantoms(server)
     findings = examine(client)
     server.redis.execute_command("ACL", "SETUSER", "looker", "on", ">secret", "~*", "+@all", "-@write")
@@ -518,7 +520,7 @@ def test_rights_of_the_documentation_are_enough_to_repair(
     assert [one.failure for one in done] == [""] * len(findings)
 
 
-def test_findings_that_nobody_can_mend_are_left_out(server: PrivateServer, client: Client):
+def test_findings_without_a_repair_are_left_out(server: PrivateServer, client: Client):
     with_queue(server, vt="30000")
 
     assert mended(client) == []

@@ -33,11 +33,11 @@ def test_all_errors_are_one_tree():
     assert all(issubclass(error, RsmqError) for error in ALL_ERRORS)
 
 
-def test_errors_say_in_their_docstring_what_they_mean():
+def test_errors_have_a_docstring_with_their_meaning():
     assert all(error.__doc__ for error in ALL_ERRORS)
 
 
-def test_errors_say_to_programs_what_they_are_about(queue: Queue, client: Client, server: PrivateServer):
+def test_errors_have_their_subject_for_programs(queue: Queue, client: Client, server: PrivateServer):
     queue.set_attributes(max_size_bytes=1024)
 
     with pytest.raises(MessageTooLong) as too_long:
@@ -143,7 +143,7 @@ REPLIES = [
 
 
 @pytest.mark.parametrize(("reply", "error"), REPLIES, ids=[reply for reply, _ in REPLIES])
-def test_error_reply_of_a_server_becomes_the_error_it_stands_for(
+def test_error_reply_of_a_server_becomes_the_matching_error(
     proxy: FaultProxy, queue: Queue, reply: str, error: type[RsmqError]
 ):
     distant = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))

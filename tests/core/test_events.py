@@ -69,7 +69,7 @@ def test_damaged_entry_is_read_as_far_as_it_goes(client: Client, server: Private
     assert (short.kind, short.queue, short.task, short.attempt, short.error) == ("succeeded", "mail", "", None, "")
 
 
-def test_events_are_found_by_what_they_say(client: Client, server: PrivateServer):
+def test_events_are_found_by_their_fields(client: Client, server: PrivateServer):
     for number in range(30):
         write(server, number, e="dead" if number % 10 == 0 else "succeeded", q="pay" if number % 2 else "mail")
 
@@ -81,7 +81,7 @@ def test_events_are_found_by_what_they_say(client: Client, server: PrivateServer
     assert [event.task_id for event in find_events(client, task_id="t3", task="shop.send")] == ["t3"]
 
 
-def test_state_tells_how_full_the_log_is(client: Client, server: PrivateServer):
+def test_state_has_the_size_of_the_log(client: Client, server: PrivateServer):
     empty = client.run(state("rsmq"))
     for number in range(5):
         write(server, number)

@@ -47,7 +47,7 @@ def test_other_failures_have_other_fingerprints(other: tuple[str, str, str]):
     assert fingerprint("a", "E", "x") != fingerprint(*other)
 
 
-def test_reasons_do_not_part_what_the_event_log_cannot_tell_apart():
+def test_reasons_do_not_split_groups_that_are_one_group_in_the_event_log():
     assert fingerprint_of(failure(reason="gave_up")) == fingerprint_of(failure(reason="attempts_used_up"))
 
 

@@ -12,7 +12,7 @@ def depths_of(client: Client, *names: str) -> dict[str, Depth]:
     return client.run(depths("rsmq", names, with_in_flight=True))
 
 
-def test_delayed_messages_and_those_in_flight_are_told_apart(client: Client, queue: Queue):
+def test_delayed_messages_and_those_in_flight_are_distinguished(client: Client, queue: Queue):
     other = Queue("other", client)
     other.create()
     queue.send_many([b"x"] * 5)
@@ -26,7 +26,7 @@ def test_delayed_messages_and_those_in_flight_are_told_apart(client: Client, que
     assert (found["jobs"].delayed, found["jobs"].in_flight, found["jobs"].is_estimated) == (4, 2, False)
 
 
-def test_what_is_hidden_is_not_read_for_the_depths_alone(client: Client, queue: Queue):
+def test_hidden_messages_are_not_read_for_the_depths_alone(client: Client, queue: Queue):
     queue.send_many([b"x"] * 5)
     queue.receive_many(2, visibility_timeout_s=600)
 

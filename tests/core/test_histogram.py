@@ -17,13 +17,13 @@ def test_value_of_a_bucket_is_within_one_per_cent_of_all_that_it_holds(duration_
     assert value_of(bucket_of(duration_us)) == pytest.approx(duration_us, rel=0.0101)
 
 
-def test_what_takes_a_microsecond_or_less_lies_in_bucket_0():
+def test_durations_up_to_a_microsecond_are_in_bucket_0():
     assert [bucket_of(us) for us in (-5, 0, 0.3, 1)] == [0, 0, 0, 0]
     assert bucket_of(1.01) == 1
 
 
 @given(st.integers(min_value=1, max_value=1400))
-def test_buckets_end_where_the_scheme_says(bucket: int):
+def test_buckets_end_at_the_limits_of_the_scheme(bucket: int):
     assert bucket_of(GROWTH**bucket * 0.9999) == bucket
     assert bucket_of(GROWTH**bucket * 1.0001) == bucket + 1
 

@@ -72,7 +72,7 @@ def test_other_ids_are_refused(message_id: object):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 999, 1000, 1001, 5000])
-def test_as_many_suffixes_are_drawn_as_asked_for_and_none_twice(count: int):
+def test_the_requested_number_of_distinct_suffixes_is_created(count: int):
     suffixes = list(random_suffixes(count))
 
     assert len(suffixes) == len(set(suffixes)) == count

@@ -137,7 +137,7 @@ def test_there_are_scripts_to_look_at():
     }
 
 
-def test_scripts_open_with_a_comment_that_says_what_they_do():
+def test_scripts_open_with_a_comment_about_their_purpose():
     first_lines = {named(path): path.read_text("utf-8").splitlines()[0] for path in LUA_FILES}
 
     assert not {name: line for name, line in first_lines.items() if not re.match(r"-- [A-Z].{15,}", line)}
@@ -180,7 +180,7 @@ def test_no_script_parses_a_payload():
     assert not scripts_with(lambda code: re.search(r"cjson|cmsgpack|loadstring|\bos\.|math\.random", code))
 
 
-def test_scripts_name_only_commands_that_stand_in_their_text():
+def test_scripts_name_only_commands_in_their_text():
     # A computed command could not be checked against an access list.
     assert not scripts_with(lambda code: set(re.findall(r"redis\.p?call\(\s*(.)", code)) - {'"'})
 

@@ -92,7 +92,7 @@ def test_the_order_can_be_reversed(client: Client, five: list[str]):
     assert ids_in(client, is_reversed=True, which="hidden", count=1) == [five[4]]
 
 
-def test_a_range_tells_how_many_there_are_of_its_kind(client: Client, five: list[str]):
+def test_a_range_has_the_number_of_all_messages_of_its_kind(client: Client, five: list[str]):
     totals = [
         client.run(message_range("rsmq", "jobs", which=which, count=0)).total for which in ("all", "ready", "hidden")
     ]
@@ -122,7 +122,7 @@ def test_bodies_behind_a_megabyte_are_left_out(client: Client):
     assert bodies[0] and not bodies[-1]
 
 
-def test_a_range_of_a_queue_that_is_gone_is_refused(client: Client, server: PrivateServer):
+def test_a_range_of_a_missing_queue_is_refused(client: Client, server: PrivateServer):
     with pytest.raises(QueueNotFound):
         client.run(message_range("rsmq", "jobs"))
 
@@ -154,12 +154,12 @@ def test_search_can_be_kept_out_of_bodies(client: Client, queue: Queue):
     assert found_in(client, "secret") == [body]
 
 
-def test_search_can_leave_out_what_was_received_or_what_was_not(client: Client, five: list[str]):
+def test_search_can_be_limited_to_received_or_new_messages(client: Client, five: list[str]):
     assert found_in(client, which="received") == [b"held"]
     assert found_in(client, which="new") == [b"first", b"second", b"third", b"late"]
 
 
-def test_search_goes_on_behind_its_end(client: Client, queue: Queue):
+def test_search_continues_after_its_end(client: Client, queue: Queue):
     queue.send_many([b"needle %d" % n for n in range(5)])
 
     first = client.run(search("rsmq", "jobs", SearchTerms(["needle"]), count=3))

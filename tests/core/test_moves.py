@@ -94,7 +94,7 @@ def test_purge_works_at_the_memory_limit(client: Client, queue: Queue, server: P
         server.redis.config_set("maxmemory", 0)
 
 
-def test_removing_from_a_queue_that_is_not_there_says_so_and_makes_nothing(client: Client, server: PrivateServer):
+def test_removing_from_a_missing_queue_reports_that_and_creates_nothing(client: Client, server: PrivateServer):
     with pytest.raises(QueueNotFound):
         purge(client, "nowhere")
     with pytest.raises(QueueNotFound):
@@ -142,7 +142,7 @@ def test_purge_refuses_a_hash_that_another_program_has_filled(
 # -- Discard ----------------------------------------------------------------------------------------------------------
 
 
-def test_discard_deletes_messages_with_their_records_and_says_which_were_there(
+def test_discard_deletes_messages_with_their_records_and_returns_which_existed(
     client: Client, queue: Queue, server: PrivateServer
 ):
     gone, stays = queue.send(b"gone"), queue.send(b"stays")
@@ -179,7 +179,7 @@ def test_change_visibility_takes_ids_of_other_clients(client: Client, queue: Que
 # -- Remove and reschedule what was seen ------------------------------------------------------------------------------
 
 
-def test_remove_leaves_alone_what_was_received_since(client: Client, queue: Queue, server: PrivateServer):
+def test_remove_skips_messages_that_were_received_since(client: Client, queue: Queue, server: PrivateServer):
     queue.send_many([b"taken", b"stays as seen", b"gone"])
     seen = seen_in(queue)
     server.redis.hset("rsmq::dead:jobs", seen[1].id, "{}")
@@ -223,7 +223,7 @@ def test_rescheduling_wakes_waiting_workers(client: Client, queue: Queue, server
 # -- Move -------------------------------------------------------------------------------------------------------------
 
 
-def test_moved_messages_are_what_they_were(client: Client, queue: Queue, other: Queue, server: PrivateServer):
+def test_moved_messages_are_unchanged(client: Client, queue: Queue, other: Queue, server: PrivateServer):
     queue.send(b"received before")
     queue.receive(visibility_timeout_s=0)
     queue.send(b"\xff\x00", delay_s=60)
@@ -246,7 +246,7 @@ def test_moved_messages_are_what_they_were(client: Client, queue: Queue, other: 
     assert not server.redis.exists("rsmq::dead:jobs", "rsmq::released:jobs")
 
 
-def test_move_leaves_alone_what_somebody_received_or_deleted_since(client: Client, queue: Queue, other: Queue):
+def test_move_skips_messages_that_were_received_or_deleted_since(client: Client, queue: Queue, other: Queue):
     queue.send_many([b"received", b"deleted", b"moved"])
     before = seen_in(queue)
     taken = queue.receive()
@@ -259,7 +259,7 @@ def test_move_leaves_alone_what_somebody_received_or_deleted_since(client: Clien
     assert queue.delete(taken), "its holder still has it"
 
 
-def test_move_leaves_what_is_too_long_for_the_target(client: Client, queue: Queue, other: Queue):
+def test_move_skips_messages_that_are_too_long_for_the_target(client: Client, queue: Queue, other: Queue):
     other.set_attributes(max_size_bytes=1024)
     queue.send_many([b"x" * 1025, b"x" * 1024])
 
@@ -300,7 +300,7 @@ def test_phantom_does_not_move(client: Client, queue: Queue, other: Queue, serve
     assert other.attributes().messages == 0
 
 
-def test_phantom_is_not_sent_again_and_holds_up_no_other(
+def test_phantom_is_not_sent_again_and_does_not_block_others(
     client: Client, queue: Queue, other: Queue, server: PrivateServer
 ):
     queue.send(b"x")
@@ -451,7 +451,7 @@ def test_old_receipt_means_nothing_after_a_redrive(client: Client, queue: Queue,
     assert other.attributes().messages == 1
 
 
-def test_redrive_leaves_alone_what_somebody_received_deleted_or_made_too_long_since(
+def test_redrive_skips_messages_that_were_received_deleted_or_became_too_long(
     client: Client, queue: Queue, other: Queue
 ):
     queue.send_many([b"received", b"deleted", b"x" * 2000])

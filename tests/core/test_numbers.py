@@ -23,7 +23,7 @@ def test_whole_numbers_are_read_from_texts_and_replies(raw: str | bytes | float)
     [None, "", "-", "1.5", "1e5", " 7", "7 ", "1_000", "0x10", "٣", "²", "\x00", b"\xff", "9" * 400, "9" * 5000, "inf"]
     + [str(LARGEST + 1), LARGEST + 1, 1.5, float("nan"), float("inf")],
 )
-def test_anything_else_is_no_whole_number(raw: str | bytes | float | None):
+def test_other_values_are_not_whole_numbers(raw: str | bytes | float | None):
     assert read_whole(raw) is None
     assert read_count(raw) == 0
 
@@ -42,7 +42,7 @@ def test_numbers_without_bounds_are_unreadable(raw: str | float | None):
     assert read_finite(raw) is None
 
 
-def test_times_lie_between_1970_and_9999():
+def test_times_are_between_1970_and_9999():
     assert [read_epoch_ms(raw) for raw in ("-1", "0", str(LAST_MS), str(LAST_MS + 1))] == [None, 0, LAST_MS, None]
 
 

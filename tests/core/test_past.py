@@ -68,7 +68,7 @@ def test_sent_is_by_how_much_the_total_of_any_client_grew(queue: Queue):
     assert set(sent[:-1]) == {None}, "nobody looked before the first time"
 
 
-def test_one_task_is_told_from_all_others(client: Client, queue: Queue):
+def test_one_task_is_separated_from_all_others(client: Client, queue: Queue):
     now = time.time()
     client.run(sample("rsmq", "jobs", at_s=now))
     client.run(a_report("jobs", 1, now, **{"succeeded:a.b": 3, "succeeded:a": 2, "run:100:a": 1, "run:100:a.b": 4}))

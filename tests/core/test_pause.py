@@ -24,7 +24,7 @@ async def test_pause_works_asynchronously(client: Client):
     assert await client.arun(paused("rsmq")) == {"mail"}
 
 
-def test_resuming_wakes_who_waits_for_the_queue(client: Client, server: PrivateServer):
+def test_resuming_wakes_idle_workers_of_the_queue(client: Client, server: PrivateServer):
     client.run(pause("rsmq", "mail"))
     with client.connection.subscriber(["rsmq:rt:mail"]) as waiting:
         assert waiting.get_message(timeout=5)["type"] == "subscribe"
@@ -34,7 +34,7 @@ def test_resuming_wakes_who_waits_for_the_queue(client: Client, server: PrivateS
         assert waiting.get_message(timeout=5)["type"] == "message"
 
 
-def test_pause_concerns_no_client_that_receives_by_itself(client: Client, queue: Queue):
+def test_pause_does_not_affect_clients_that_receive_without_a_worker(client: Client, queue: Queue):
     client.run(pause("rsmq", queue.name))
 
     queue.send(b"hello")

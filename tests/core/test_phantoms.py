@@ -80,7 +80,7 @@ def test_trace_is_deleted_with_its_queue(server: PrivateServer, queue: Queue):
     assert server.redis.keys() == []
 
 
-def test_doctor_tells_of_the_trace(server: PrivateServer, client: Client, queue: Queue):
+def test_doctor_reports_the_trace(server: PrivateServer, client: Client, queue: Queue):
     phantoms = add_phantoms(server, 3)
     queue.receive()
 

@@ -37,7 +37,7 @@ def worker(client: Client) -> str:
     return "w1"
 
 
-def test_a_record_is_read_as_it_was_written_and_goes_on_ageing(client: Client, server: PrivateServer):
+def test_a_record_is_read_unchanged_and_its_age_grows(client: Client, server: PrivateServer):
     assert client.run(describe("rsmq", "w1", RECORD)) == ("", "")
 
     found = client.run(read_processes("rsmq", ["w1", "unknown"]))
@@ -57,7 +57,7 @@ def test_a_process_without_work_and_memory_is_described_too(client: Client):
     assert (found.memory_bytes, found.queues, found.running) == (None, (), ())
 
 
-def test_an_order_is_heard_until_another_one_is_given(client: Client, worker: str):
+def test_a_command_is_read_until_another_one_is_given(client: Client, worker: str):
     assert client.run(give_order("rsmq", worker, "quiet")) is True
 
     first, again = (client.run(describe("rsmq", worker, RECORD)) for _ in range(2))
@@ -67,7 +67,7 @@ def test_an_order_is_heard_until_another_one_is_given(client: Client, worker: st
     assert client.run(describe("rsmq", worker, RECORD)).order.startswith("stop ")
 
 
-def test_a_worker_that_is_gone_takes_no_orders(client: Client, server: PrivateServer):
+def test_a_worker_that_has_ended_accepts_no_commands(client: Client, server: PrivateServer):
     assert client.run(give_order("rsmq", "w1", "stop")) is False
     assert not server.redis.exists("rsmq::order:w1")
 
@@ -77,7 +77,7 @@ def test_unknown_worker_command_is_refused():
         give_order("rsmq", "w1", "dance")  # type: ignore[arg-type]
 
 
-def test_orders_are_heard_at_the_memory_limit(client: Client, server: PrivateServer, worker: str):
+def test_commands_are_read_at_the_memory_limit(client: Client, server: PrivateServer, worker: str):
     client.run(give_order("rsmq", worker, "stop"))
     client.run(describe("rsmq", worker, RECORD))  # the script is known
     server.redis.config_set("maxmemory", 1)
@@ -95,7 +95,7 @@ def test_records_of_other_programs_do_no_harm(client: Client, server: PrivateSer
     assert (found.pid, found.host) == (0, "")
 
 
-def test_messages_that_a_worker_holds_are_told_with_their_queues(client: Client, server: PrivateServer):
+def test_leased_messages_of_a_worker_are_returned_with_their_queues(client: Client, server: PrivateServer):
     batches = {"7 mail": "\na 1\nb 12", "8 big jobs": "\nc 1", "9 mail": "\nd 3"}
     server.redis.hset("rsmq::worker:w1", mapping=batches)
 

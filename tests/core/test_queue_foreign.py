@@ -96,7 +96,7 @@ def test_totals_of_zero_are_read(server: PrivateServer, client: Client):
     assert (attributes.total_sent, attributes.total_received) == (0, 0)
 
 
-def test_milliseconds_in_vt_are_read_as_they_stand(server: PrivateServer, client: Client):
+def test_milliseconds_in_vt_are_read_unchanged(server: PrivateServer, client: Client):
     # rsmq_async up to 18. The hash alone cannot tell 30000 ms from 30000 s.
     assert foreign_queue(server, client, vt="30000").attributes().visibility_timeout_s == 30_000
 
@@ -107,7 +107,7 @@ def test_attributes_that_are_no_numbers_do_not_break_the_description(server: Pri
     assert queue.attributes().messages == 0
 
 
-def test_visibility_timeout_that_is_no_number_is_reported_and_takes_nothing(server: PrivateServer, client: Client):
+def test_visibility_timeout_that_is_not_a_number_is_reported_and_takes_nothing(server: PrivateServer, client: Client):
     queue = foreign_queue(server, client, vt="abc")
     add_message(server)
 
@@ -146,7 +146,7 @@ def test_messages_with_every_known_kind_of_id_are_received_extended_and_deleted(
     assert queue.attributes().messages == 0
 
 
-def test_message_whose_id_is_no_utf8_can_be_received_and_deleted(server: PrivateServer, client: Client):
+def test_message_whose_id_is_not_valid_utf8_can_be_received_and_deleted(server: PrivateServer, client: Client):
     queue = foreign_queue(server, client)
     server.redis.zadd("rsmq:foreign", {b"\xff\xfe": 1})
     server.redis.hset("rsmq:foreign:Q", b"\xff\xfe", b"hello")
@@ -185,9 +185,7 @@ def test_first_receive_that_is_missing_stays_unknown(server: PrivateServer, clie
 
 
 @pytest.mark.parametrize("count", ["1e20", "99999999999999999999", "nan", "inf", "-3", "1.5", "many", ""])
-def test_receive_count_that_is_none_begins_anew_and_tells_holders_apart(
-    server: PrivateServer, client: Client, count: str
-):
+def test_invalid_receive_count_restarts_and_distinguishes_leases(server: PrivateServer, client: Client, count: str):
     queue = foreign_queue(server, client)
     add_message(server, rc=count)
 

@@ -62,7 +62,7 @@ def test_queues_are_listed_in_alphabetical_order(client: Client):
     assert list_queues(client) == sorted(["zebra", "ant", "mouse", "ANT", "_x", "9"])
 
 
-async def test_async_listing_says_the_same(client: Client):
+async def test_async_listing_reports_the_same(client: Client):
     Queue("b", client).create()
     Queue("a", client).create()
 
@@ -74,7 +74,7 @@ def test_listing_an_empty_namespace_gives_an_empty_list(client: Client):
     assert list_queues(client) == []
 
 
-def test_names_that_no_client_may_write_to_are_listed_all_the_same(server: PrivateServer, client: Client):
+def test_names_that_no_client_may_write_to_are_listed_anyway(server: PrivateServer, client: Client):
     strange = "groß und spät"  # PyRSMQ creates such queues
     server.redis.sadd("rsmq:QUEUES", strange)
 

@@ -54,7 +54,7 @@ def test_time_of_the_first_receive_never_changes(server: PrivateServer, queue: Q
     assert again.first_received_ms == first.first_received_ms
 
 
-def test_receive_writes_exactly_what_the_format_says(server: PrivateServer, queue: Queue):
+def test_receive_writes_exactly_the_format(server: PrivateServer, queue: Queue):
     message_id = queue.send(b"x")
     before = set(server.redis.hkeys("rsmq:jobs:Q"))
 
@@ -118,7 +118,7 @@ def test_longest_visibility_timeout_does_not_overflow(server: PrivateServer, que
     assert server.redis.zscore("rsmq:jobs", message.id) == message.first_received_ms + 9_999_999_000
 
 
-def test_batch_takes_no_more_than_asked_for_oldest_first(queue: Queue):
+def test_batch_has_up_to_the_requested_number_of_messages_oldest_first(queue: Queue):
     ids = queue.send_many([b"x"] * 5)
 
     assert [message.id for message in queue.receive_many(3)] == ids[:3]
@@ -154,12 +154,12 @@ def test_impossible_visibility_timeout_is_refused(queue: Queue, visibility_timeo
     assert queue.attributes().total_received == 0
 
 
-def test_receiving_from_a_missing_queue_says_so(client: Client):
+def test_receive_from_a_missing_queue_reports_that_it_is_missing(client: Client):
     with pytest.raises(QueueNotFound, match="nowhere"):
         Queue("nowhere", client).receive_many(3)
 
 
-def test_message_knows_when_it_was_sent(server: PrivateServer, queue: Queue):
+def test_message_has_its_sending_time(server: PrivateServer, queue: Queue):
     before_s, before_us = server.redis.time()
     queue.send(b"x")
 
@@ -172,7 +172,7 @@ def test_message_knows_when_it_was_sent(server: PrivateServer, queue: Queue):
 # -- Pop -----------------------------------------------------------------------------------------------------------
 
 
-def test_popped_message_is_gone_with_everything_that_belonged_to_it(server: PrivateServer, queue: Queue):
+def test_popped_message_leaves_no_data_behind(server: PrivateServer, queue: Queue):
     fields = set(server.redis.hkeys("rsmq:jobs:Q"))
     message_id = queue.send(b"once")
 

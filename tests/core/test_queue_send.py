@@ -48,7 +48,7 @@ def test_body_that_is_neither_bytes_nor_encodable_text_is_refused(queue: Queue, 
     assert queue.attributes().messages == 0
 
 
-def test_send_writes_exactly_what_the_format_says(server: PrivateServer, queue: Queue):
+def test_send_writes_exactly_the_format(server: PrivateServer, queue: Queue):
     message_id = queue.send(b"invoice 7")
 
     stored = server.redis.hgetall("rsmq:jobs:Q")

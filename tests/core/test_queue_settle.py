@@ -25,7 +25,7 @@ def taken_over(queue: Queue) -> tuple[Message, Message]:
 # -- Delete --------------------------------------------------------------------------------------------------------
 
 
-def test_deleted_message_is_gone_with_everything_that_belonged_to_it(server: PrivateServer, queue: Queue):
+def test_deleted_message_leaves_no_data_behind(server: PrivateServer, queue: Queue):
     queue.send(b"x")
     message = received(queue)
 
@@ -36,7 +36,7 @@ def test_deleted_message_is_gone_with_everything_that_belonged_to_it(server: Pri
     assert not server.redis.exists("rsmq:jobs")
 
 
-def test_deleting_twice_says_that_there_was_nothing_left(queue: Queue):
+def test_deleting_twice_reports_that_the_message_is_missing(queue: Queue):
     queue.send(b"x")
     message = received(queue)
     queue.delete(message)
@@ -55,7 +55,7 @@ def test_late_delete_is_refused_and_leaves_the_message_of_the_new_holder(queue: 
     assert queue.delete(second) is True
 
 
-def test_delete_after_the_lease_ended_succeeds_while_nobody_else_received_the_message(queue: Queue):
+def test_delete_after_the_lease_expired_succeeds_until_another_consumer_receives_the_message(queue: Queue):
     queue.send(b"x")
     message = received(queue, visibility_timeout_s=1)
     pass_time(queue, seconds=2)
@@ -64,7 +64,7 @@ def test_delete_after_the_lease_ended_succeeds_while_nobody_else_received_the_me
     assert queue.receive() is None
 
 
-def test_bare_id_deletes_whoever_holds_the_message(queue: Queue):
+def test_bare_id_deletes_even_if_another_consumer_has_the_lease(queue: Queue):
     _, second = taken_over(queue)
 
     assert queue.delete(second.id) is True
@@ -86,7 +86,7 @@ def test_deleting_an_unknown_id_changes_nothing(server: PrivateServer, queue: Qu
     assert server.redis.hgetall("rsmq:jobs:Q") == before
 
 
-def test_delete_from_a_missing_queue_says_so(client: Client):
+def test_delete_from_a_missing_queue_reports_that_it_is_missing(client: Client):
     with pytest.raises(QueueNotFound, match="nowhere"):
         Queue("nowhere", client).delete("x" * 32)
 
@@ -237,14 +237,14 @@ def test_delayed_message_is_released_at_once_by_its_id(queue: Queue):
     assert received(queue).id == message_id
 
 
-def test_bare_id_changes_the_visibility_whoever_holds_the_message(queue: Queue):
+def test_bare_id_changes_the_visibility_even_if_another_consumer_has_the_lease(queue: Queue):
     _, second = taken_over(queue)
 
     assert queue.change_visibility(second.id, 0) is True
     assert received(queue).receive_count == 3
 
 
-def test_changing_an_unknown_or_deleted_message_says_that_there_is_none(server: PrivateServer, queue: Queue):
+def test_changing_an_unknown_or_deleted_message_reports_that_it_is_missing(server: PrivateServer, queue: Queue):
     queue.send(b"x")
     message = received(queue)
     queue.delete(message)
@@ -276,6 +276,6 @@ def test_impossible_visibility_timeout_is_refused(queue: Queue, visibility_timeo
     assert queue.receive() is None
 
 
-def test_changing_visibility_on_a_missing_queue_says_so(client: Client):
+def test_changing_visibility_on_a_missing_queue_reports_that_it_is_missing(client: Client):
     with pytest.raises(QueueNotFound, match="nowhere"):
         Queue("nowhere", client).change_visibility("x" * 32, 5)

@@ -93,7 +93,7 @@ def test_each_message_is_due_a_step_after_the_one_before_it(
     assert 140 < plan.left_s < 150
 
 
-def test_a_rate_goes_on_in_the_next_part(client: Client, queue: Queue, home: Queue, server: PrivateServer):
+def test_a_rate_continues_in_the_next_part(client: Client, queue: Queue, home: Queue, server: PrivateServer):
     bury(server, queue, 3)
     plan_id = planned(queue, rate=0.01, sends=False)
     for at in range(3):
@@ -108,7 +108,7 @@ def test_a_rate_goes_on_in_the_next_part(client: Client, queue: Queue, home: Que
     assert [round((each - due[0]) / 1000) for each in due] == [0, 100, 200]
 
 
-def test_only_those_that_fit_and_were_dead_before_are_sent(
+def test_only_matching_dead_letters_from_before_the_plan_are_sent(
     client: Client, queue: Queue, home: Queue, server: PrivateServer
 ):
     ids = bury(server, queue, 5)
@@ -132,7 +132,7 @@ def test_a_probe_sends_one(client: Client, queue: Queue, home: Queue, server: Pr
     assert queue.attributes().messages == 4
 
 
-def test_two_that_go_on_with_a_plan_send_nothing_twice(
+def test_two_that_continue_with_a_plan_send_nothing_twice(
     client: Client, queue: Queue, home: Queue, server: PrivateServer
 ):
     bury(server, queue, 5)
@@ -177,7 +177,7 @@ def test_how_messages_ended_is_counted_once(client: Client, queue: Queue, home: 
     assert plan.failed_id in new[1:3] and not plan.is_finished
 
 
-def test_what_is_not_due_becomes_the_dead_letters_that_it_was(
+def test_messages_that_are_not_due_become_the_same_dead_letters_again(
     client: Client, queue: Queue, home: Queue, server: PrivateServer
 ):
     bury(server, queue, PART + 10)
@@ -225,9 +225,7 @@ def test_a_message_that_was_received_or_rescheduled_stays_where_it_is(
     assert [message.body for message in stored(queue)] == [b"letter 2"] and third
 
 
-def test_plans_of_a_queue_are_listed_and_go_away_by_themselves(
-    client: Client, queue: Queue, home: Queue, server: PrivateServer
-):
+def test_plans_of_a_queue_are_listed_and_expire(client: Client, queue: Queue, home: Queue, server: PrivateServer):
     bury(server, queue, 2)
     first, second = planned(queue, limit=1), planned(queue, rate=0.001)
 
@@ -244,7 +242,7 @@ def test_a_rate_that_cannot_be_is_refused(client: Client, queue: Queue, rate: fl
         begin(client, "jobs", rate=rate, to_look_at=1)
 
 
-def test_dead_letter_that_names_no_possible_task_does_not_hold_up_the_others(
+def test_dead_letter_that_names_no_possible_task_does_not_block_the_others(
     client: Client, queue: Queue, home: Queue, server: PrivateServer
 ):
     ids = bury(server, queue, 3)
@@ -274,7 +272,7 @@ def test_result_of_a_message_that_is_moved_goes_with_it(
     assert (record[b"queue"], record[b"message"]) == (b"other", stored(other)[0].id.encode())
 
 
-def test_probe_whose_queue_does_not_exist_says_so(client: Client, queue: Queue, server: PrivateServer):
+def test_probe_of_a_missing_queue_reports_that(client: Client, queue: Queue, server: PrivateServer):
     bury(server, queue, 1)  # from "home", which nobody has created
 
     plan = read_plan(client, planned(queue, limit=1))
@@ -299,7 +297,7 @@ def test_numbers_of_a_plan_that_another_program_wrote_do_not_stop_it(
 
 
 @pytest.mark.parametrize("forged", ["", "many", "nan", "9" * 400])
-def test_a_limit_of_a_plan_that_is_not_readable_is_no_limit(
+def test_an_unreadable_limit_of_a_plan_counts_as_no_limit(
     client: Client, queue: Queue, home: Queue, server: PrivateServer, forged: str
 ):
     bury(server, queue, 3)

@@ -88,7 +88,7 @@ def test_run_that_ended_in_the_same_moment_as_the_last_of_a_page_is_not_left_out
     ],
 )
 @pytest.mark.parametrize("is_recent", [False, True], ids=["one log", "successes apart"])
-def test_runs_are_found_by_what_they_say(
+def test_runs_are_found_by_their_fields(
     client: Client, server: PrivateServer, wanted: RunFilter, expected: list[str], is_recent: bool
 ):
     for number in range(10):
@@ -134,7 +134,7 @@ def test_bodies_of_one_byte_to_64_kib_are_searched(client: Client, server: Priva
     assert ids([find_runs(client, RunFilter(words=("7",)))]) == (["t1"] if is_searched else [])
 
 
-def test_page_says_how_far_it_looked_and_the_next_one_goes_on_there(client: Client, server: PrivateServer):
+def test_page_has_its_last_position_and_the_next_page_continues_there(client: Client, server: PrivateServer):
     with server.redis.pipeline() as pipe:
         for number in range(5000):
             rare = number == 3

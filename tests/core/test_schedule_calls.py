@@ -14,7 +14,7 @@ from tests.redis_server import PrivateServer
     [(1000, "every hour", True), (2000, "every hour", False), (1000, "every day", False)],
     ids=["as planned", "at another time", "changed meanwhile"],
 )
-def test_schedule_fires_once_and_only_as_it_is(
+def test_schedule_fires_once_with_its_current_definition(
     client: Client, queue: Queue, server: PrivateServer, planned_ms: int, definition: str, fires: bool
 ):
     server.redis.zadd("rsmq::schedule", {"tick": 1000})
@@ -37,7 +37,7 @@ def test_schedule_fires_once_and_only_as_it_is(
     assert server.redis.zscore("rsmq::schedule", "tick") == (3000 if fires else 1000)
 
 
-def test_entries_of_a_program_are_as_its_code_says_until_they_are_lost(client: Client, server: PrivateServer):
+def test_entries_of_a_program_match_its_code_until_they_are_lost(client: Client, server: PrivateServer):
     def is_synced(owner: str) -> bool:
         return client.run(find_due("rsmq", owner)).is_synced
 

@@ -464,7 +464,7 @@ OPTIONS = settings(
 
 
 @pytest.mark.slow
-def test_every_history_ends_as_the_model_says(server: PrivateServer):
+def test_every_history_ends_as_in_the_model(server: PrivateServer):
     run_state_machine_as_test(machine_on(server), settings=settings(OPTIONS, max_examples=EXAMPLES))
 
 

@@ -310,7 +310,9 @@ def test_queues_of_every_client_are_listed_and_described(server: PrivateServer, 
 
 
 @every_port
-def test_doctor_says_what_every_client_left_and_nothing_else(server: PrivateServer, client: Client, port: Port):
+def test_doctor_reports_the_leftovers_of_every_client_and_nothing_else(
+    server: PrivateServer, client: Client, port: Port
+):
     port.write(server.redis)
 
     findings = examine(client)
@@ -332,7 +334,7 @@ def test_doctor_only_looks(server: PrivateServer, client: Client, port: Port):
 
 
 @pytest.mark.parametrize("total", ["-", "", "1.5", "9223372036854775807"])
-def test_counter_that_cannot_be_raised_begins_anew_and_stops_nothing(server: PrivateServer, queue: Queue, total: str):
+def test_counter_that_cannot_be_raised_starts_again_and_stops_nothing(server: PrivateServer, queue: Queue, total: str):
     server.redis.hset("rsmq:jobs:Q", mapping={"totalsent": total, "totalrecv": total})
 
     queue.send_many([b"a", b"b"])
@@ -344,7 +346,7 @@ def test_counter_that_cannot_be_raised_begins_anew_and_stops_nothing(server: Pri
 
 
 @pytest.mark.parametrize("delay", ["nan", "-5", "inf", "soon", ""])
-def test_delay_that_is_none_delays_nothing(queue: Queue, server: PrivateServer, delay: str):
+def test_invalid_delay_does_not_delay(queue: Queue, server: PrivateServer, delay: str):
     server.redis.hset("rsmq:jobs:Q", "delay", delay)
 
     queue.send(b"x")
@@ -353,7 +355,7 @@ def test_delay_that_is_none_delays_nothing(queue: Queue, server: PrivateServer, 
 
 
 @pytest.mark.parametrize("receive_count", ["many", "", "nan", "-3", "1e30"])
-def test_receive_count_that_is_none_stops_nothing(server: PrivateServer, queue: Queue, receive_count: str):
+def test_invalid_receive_count_does_not_stop_a_delivery(server: PrivateServer, queue: Queue, receive_count: str):
     message_id = queue.send(b"x")
     server.redis.hset("rsmq:jobs:Q", f"{message_id}:rc", receive_count)
 

@@ -21,7 +21,7 @@ The table says which; those without a file in front stand below. A test compares
      core/test_imports.py::test_no_script_on_a_queue_reads_its_whole_hash
      test_no_operation_uses_a_command_that_grows_with_the_queue
  6 fields left behind
-     core/test_queue_settle.py::test_deleted_message_is_gone_with_everything_that_belonged_to_it
+     core/test_queue_settle.py::test_deleted_message_leaves_no_data_behind
      core/test_doctor_repair.py::test_orphaned_bodies_become_messages_of_a_queue_of_their_own
  7 phantoms
      core/test_queue_receive.py::test_young_phantom_is_left_alone_and_the_next_message_delivered
@@ -49,17 +49,17 @@ The table says which; those without a file in front stand below. A test compares
      core/test_queue_settle.py::test_receipt_named_like_an_attribute_never_costs_the_queue_that_attribute
 13 sizes
      core/test_queue_send.py::test_size_is_counted_in_bytes_and_not_in_characters
-     test_body_that_is_too_long_for_its_queue_is_received_all_the_same
+     test_body_that_is_too_long_for_its_queue_is_received_anyway
 14 no owner
      core/test_queue_settle.py::test_late_delete_is_refused_and_leaves_the_message_of_the_new_holder
      core/test_queue_settle.py::test_late_extension_is_refused_and_leaves_the_lease_of_the_new_holder
      core/test_stateful.py::test_broken_script_is_found_out
 15 heartbeats
      worker/lease/test_leases.py::test_queue_without_a_visibility_timeout_is_worked_on_under_a_lease
-     worker/test_outcomes.py::test_failed_message_is_hidden_as_long_as_its_backoff_says
-     worker/lease/test_leases.py::test_late_outcome_is_discarded_and_told
+     worker/test_outcomes.py::test_failed_message_is_invisible_for_the_backoff
+     worker/lease/test_leases.py::test_late_outcome_is_discarded_and_logged
 16 failing wake-ups
-     test_wake_up_that_cannot_be_published_is_no_failed_send
+     test_failed_publish_of_the_wake_up_is_not_a_failed_send
 17 poison
      worker/test_outcomes.py::test_message_whose_worker_died_at_each_attempt_is_not_run_again
      worker/test_outcomes.py::test_dead_letter_is_the_message_itself
@@ -67,17 +67,17 @@ The table says which; those without a file in front stand below. A test compares
      core/test_moves.py::test_old_receipt_means_nothing_after_a_redrive
 18 order
      core/test_queue_receive.py::test_batch_with_a_visibility_timeout_of_zero_gives_each_message_once
-     test_message_given_back_waits_behind_older_ones
+     test_released_message_is_after_older_ones
 19 realtime
      core/test_queue_send.py::test_realtime_queue_publishes_the_number_of_messages
      worker/fetch/test_wakeup.py::test_delayed_message_is_taken_when_it_is_due
      worker/fetch/test_wakeup.py::test_sender_that_does_not_publish_is_noticed_by_polling
 20 eviction
      core/test_doctor_examine.py::test_server_that_evicts_queues_is_reported
-     core/test_tolerant_reader.py::test_doctor_says_what_every_client_left_and_nothing_else
+     core/test_tolerant_reader.py::test_doctor_reports_the_leftovers_of_every_client_and_nothing_else
 21 half-made hashes
      core/test_queue_lifecycle.py::test_setting_attributes_of_a_missing_queue_writes_nothing
-     core/test_doctor_repair.py::test_gaps_are_filled_and_what_is_there_stays
+     core/test_doctor_repair.py::test_gaps_are_filled_and_existing_values_stay
 22 mixed units
      worker/fetch/test_queues.py::test_seconds_taken_for_milliseconds_stop_the_worker_before_it_takes_a_message
      core/test_doctor_examine.py::test_attribute_that_differs_from_the_settings_is_reported
@@ -90,7 +90,7 @@ The table says which; those without a file in front stand below. A test compares
 Of a full or flaky server:
 25 full memory
      core/test_queue_server.py::test_full_server_can_be_drained
-     core/test_doctor_repair.py::test_repair_works_on_a_full_server_or_says_why_not
+     core/test_doctor_repair.py::test_repair_works_on_a_full_server_or_reports_the_reason
 26 lost replies
      core/test_connection_lost_replies.py::test_send_with_a_lost_reply_is_reported_and_never_sent_again
      core/test_connection_lost_replies.py::test_receive_with_a_lost_reply_hides_one_message_and_no_second
@@ -351,7 +351,7 @@ def test_id_that_exists_keeps_its_place(server: PrivateServer, queue: Queue, mon
 # -- 13 and 27: sizes ------------------------------------------------------------------------------------------------
 
 
-def test_body_that_is_too_long_for_its_queue_is_received_all_the_same(server: PrivateServer, client: Client):
+def test_body_that_is_too_long_for_its_queue_is_received_anyway(server: PrivateServer, client: Client):
     # Node counts UTF-16 units: of what it calls 1024 there may be 3072 bytes.
     queue = Queue("small", client)
     queue.create(max_size_bytes=1024)
@@ -377,7 +377,7 @@ def test_huge_body_is_refused_before_anything_is_sent(server: PrivateServer, cli
 # -- 16: wake-ups ----------------------------------------------------------------------------------------------------
 
 
-def test_wake_up_that_cannot_be_published_is_no_failed_send(server: PrivateServer, queue: Queue):
+def test_failed_publish_of_the_wake_up_is_not_a_failed_send(server: PrivateServer, queue: Queue):
     rules = "reset on >secret ~rsmq:* resetchannels +@all"
     server.redis.execute_command("ACL", "SETUSER", "mute", *rules.split())
     mute = Queue(
@@ -394,7 +394,7 @@ def test_wake_up_that_cannot_be_published_is_no_failed_send(server: PrivateServe
 # -- 18: order -------------------------------------------------------------------------------------------------------
 
 
-def test_message_given_back_waits_behind_older_ones(queue: Queue):
+def test_released_message_is_after_older_ones(queue: Queue):
     first, second, third = queue.send_many([b"first", b"second", b"third"])
     pass_time(queue, seconds=5)
     taken = queue.receive()

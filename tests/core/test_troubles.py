@@ -53,7 +53,7 @@ def test_a_backlog_is_late_when_its_first_message_is_ready_for_longer_than_the_t
     assert troubles(mail=depth(9, ready=7, oldest_s=60.1)) == [Trouble("late", "mail", 7, 60.1, 60)]
 
 
-def test_a_backlog_that_no_worker_takes_from_is_unserved_and_may_be_late_as_well():
+def test_a_backlog_without_a_worker_is_unserved_and_may_be_late_as_well():
     assert kinds(troubles(served=(), mail=depth(1, ready=1))) == [("unserved", "mail", 1)]
     assert kinds(troubles(served=(), mail=depth(3, ready=2, oldest_s=99))) == [
         ("unserved", "mail", 2),
@@ -85,7 +85,7 @@ def test_a_queue_is_failing_when_a_quarter_of_enough_attempts_failed(ended: int,
     assert found == ([Trouble("failing", "mail", failed, limit=ended)] if is_failing else [])
 
 
-def test_dead_letters_are_told_unless_workers_take_them():
+def test_dead_letters_are_reported_unless_workers_consume_them():
     dead = {"mail_dead": depth(2), "other_dead": depth(5)}
 
     assert kinds(troubles(**dead)) == [("dead-letters", "mail-dead", 2)]
@@ -104,7 +104,7 @@ def test_a_queue_that_others_work_on_is_not_judged():
     assert troubles(expected, served=(), attempts={"mail": (99, 99)}, mail=depth(9, ready=9, oldest_s=99)) == []
 
 
-def test_what_needs_attention_first_comes_first():
+def test_queues_that_need_attention_come_first():
     expected = {
         name: ExpectedQueue(is_worked_on=True, dead_letter="dead", target_s=60) for name in ("a", "b", "c", "d")
     }

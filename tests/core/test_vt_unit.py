@@ -88,7 +88,7 @@ async def test_async_calls_keep_the_unit(server: PrivateServer, rust_queue: Queu
 
 @pytest.mark.parametrize("stored", ["abc", "nan", "inf", "-5", "1e300", ""])
 @pytest.mark.parametrize("unit", ["s", "ms"])
-def test_stored_time_that_is_none_takes_nothing_out_of_the_queue(
+def test_invalid_stored_time_removes_no_message_from_the_queue(
     server: PrivateServer, client: Client, queue: Queue, stored: str, unit: str
 ):
     queue.send(b"x")

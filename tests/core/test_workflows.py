@@ -106,7 +106,7 @@ def bodies_in(queue: Queue) -> list[bytes]:
 # -- Its beginning ---------------------------------------------------------------------------------------------------
 
 
-def test_creating_it_again_changes_nothing_and_tells_the_missing_queues(flow: Flow):
+def test_creating_it_again_changes_nothing_and_returns_the_missing_queues(flow: Flow):
     assert flow.create("jobs", "nowhere") == ["nowhere"]
     assert flow.expect("t0") == 1
 
@@ -147,7 +147,7 @@ def test_start_sends_all_members_once(flow: Flow, queue: Queue):
     assert flow.server.redis.ttl("rsmq::result:t1") in range(1, 3601)
 
 
-def test_workers_that_listen_hear_of_members_and_callbacks(flow: Flow):
+def test_subscribed_workers_are_woken_for_members_and_callbacks(flow: Flow):
     with flow.client.connection.subscriber(["c"]) as waiting:
         assert waiting.get_message(timeout=60)["type"] == "subscribe"
 
@@ -207,7 +207,7 @@ def test_call_without_a_result_has_no_record_and_the_next_batch_follows(
 # -- Members ---------------------------------------------------------------------------------------------------------
 
 
-def test_members_are_expected_once_however_often_it_is_said(flow: Flow):
+def test_members_are_registered_once_with_any_number_of_repeats(flow: Flow):
     flow.create()
 
     assert flow.expect("t0", "t1") == flow.expect("t0", "t1") == 2
@@ -265,7 +265,7 @@ def test_token_of_an_earlier_wait_is_taken_away(flow: Flow, client: Client, serv
     assert flow.tokens == 0
 
 
-def test_sender_that_waits_is_told_that_it_is_over(flow: Flow, client: Client):
+def test_waiting_sender_learns_that_the_workflow_has_ended(flow: Flow, client: Client):
     assert client.run(await_room("rsmq", "w", low=1)) == -1
     flow.create()
     flow.expect("t0", "t1")
@@ -290,7 +290,7 @@ def test_member_ends_once_and_by_its_own_task(flow: Flow):
     assert flow.server.redis.hgetall(RESULTS) == {b"0": b"5"}
 
 
-def test_next_step_is_sent_and_stands_for_the_member(flow: Flow, queue: Queue):
+def test_next_step_is_sent_and_becomes_the_task_of_the_member(flow: Flow, queue: Queue):
     flow.create()
     flow.expect("t0")
     flow.client.run(prepare("rsmq", "w", [("0.1", b"0 60 second")]))
@@ -307,7 +307,7 @@ def test_next_step_is_sent_and_stands_for_the_member(flow: Flow, queue: Queue):
 
 
 @pytest.mark.parametrize("keeps", ["0", "1"])
-def test_result_of_a_step_is_there_for_the_next_one_and_is_kept_only_if_asked_for(flow: Flow, keeps: str):
+def test_result_of_a_step_is_stored_for_the_next_one_and_kept_only_on_request(flow: Flow, keeps: str):
     flow.options["fields"] = {"keeps": keeps}
     flow.create()
     flow.expect("t0")
@@ -328,7 +328,7 @@ def test_member_of_an_older_release_ends_without_the_name_of_its_queue(flow: Flo
     assert not flow.end(1, "t0@jobs")
 
 
-def test_only_the_last_result_is_kept_and_none_where_none_is_asked_for(flow: Flow):
+def test_only_the_last_result_is_kept_and_none_without_keep_results(flow: Flow):
     flow.options["fields"] = {"keeps": "0"}
     flow.create()
     flow.expect("t0")
@@ -342,7 +342,7 @@ def test_only_the_last_result_is_kept_and_none_where_none_is_asked_for(flow: Flo
 # -- Its end ---------------------------------------------------------------------------------------------------------
 
 
-def test_it_ends_when_all_members_have_ended_and_sends_what_follows_once(flow: Flow, queue: Queue):
+def test_workflow_ends_when_all_members_have_ended_and_sends_its_callback_once(flow: Flow, queue: Queue):
     flow.create()
     flow.client.run(prepare("rsmq", "w", [("then", b"0 60 after")]))
     flow.expect("t0", "t1")
@@ -383,7 +383,7 @@ def test_it_cannot_be_sealed_after_it_was_cancelled_or_has_expired(flow: Flow, q
     assert bodies_in(queue) == []
 
 
-def test_cancelling_is_said_again_and_an_end_is_no_more_cancelled(flow: Flow):
+def test_repeated_cancellation_has_the_same_result_and_ended_calls_are_not_cancelled(flow: Flow):
     assert not flow.stop(), "there is none"
     flow.create()
     flow.expect("t0")
@@ -396,7 +396,7 @@ def test_cancelling_is_said_again_and_an_end_is_no_more_cancelled(flow: Flow):
     assert (flow.status.state, flow.status.finished_ms) == ("cancelled", finished_ms)
 
 
-def test_what_has_ended_cannot_be_cancelled(flow: Flow):
+def test_ended_call_cannot_be_cancelled(flow: Flow):
     flow.create()
     flow.seal(0)
 
@@ -418,7 +418,7 @@ def test_step_is_not_sent_when_it_is_cancelled(flow: Flow, queue: Queue):
     assert not flow.server.redis.exists(MEMBERS)
 
 
-def test_nothing_is_prepared_for_a_workflow_that_is_gone(flow: Flow, server: PrivateServer):
+def test_no_call_is_prepared_for_a_workflow_that_does_not_exist(flow: Flow, server: PrivateServer):
     assert not flow.client.run(prepare("rsmq", "w", [("then", b"0 60 after")]))
 
     assert not server.redis.exists(STEPS)
@@ -450,7 +450,7 @@ def test_callback_is_visible_when_its_time_has_come(flow: Flow, queue: Queue, wh
     assert flow.server.redis.ttl("rsmq::result:after") > 999_990_000
 
 
-def test_queue_that_is_missing_gets_the_callback_all_the_same(flow: Flow, client: Client):
+def test_queue_that_is_missing_gets_the_callback_anyway(flow: Flow, client: Client):
     flow.create()
     flow.client.run(prepare("rsmq", "w", [("then", b"0 0 after")]))
 
@@ -522,7 +522,7 @@ def test_outcomes_are_read_until_the_reply_is_full(flow: Flow, client: Client, m
     assert read(0) == []
 
 
-def test_numbers_of_members_are_told_from_other_fields(flow: Flow, client: Client, server: PrivateServer):
+def test_numbers_of_members_are_distinguished_from_other_fields(flow: Flow, client: Client, server: PrivateServer):
     fields = {"0": "", "7": "", "12345678": "", "123456789": "", "07": "", "-1": "", "x": "", "1x": "", "00": ""}
     server.redis.hset(RESULTS, mapping=fields)
     server.redis.hset(FAILURES, mapping={"7": "", "8": ""})
@@ -560,7 +560,7 @@ def test_failed_and_unfinished_members_are_read_in_slices(flow: Flow, client: Cl
     assert (following, sorted(tasks)) == (b"0", ["t1", "t2"])
 
 
-def test_what_has_not_succeeded_is_read_up_to_a_number(flow: Flow, client: Client, server: PrivateServer):
+def test_unfinished_members_are_read_up_to_a_maximum_number(flow: Flow, client: Client, server: PrivateServer):
     server.redis.hset(MEMBERS, mapping={"1": "t1", "2": "t2"})
     server.redis.hset(FAILURES, "4", "t4 {}")
     server.redis.hset(STEPS, mapping={"2.1": "", "then": ""})

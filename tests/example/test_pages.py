@@ -28,11 +28,11 @@ def page(browser: Client, url: str = BOARD) -> str:
     return response.content.decode()
 
 
-def test_empty_board_says_how_to_fill_it(browser: Client) -> None:
+def test_empty_board_explains_how_to_fill_it(browser: Client) -> None:
     assert "replay_day --day 2013-02-08" in page(browser)
 
 
-def test_board_shows_what_tasks_have_found_out_and_what_they_have_not(browser: Client, make_flight: Any) -> None:
+def test_board_shows_found_and_missing_data(browser: Client, make_flight: Any) -> None:
     make_flight(number=1)
     make_flight(number=2, gate="C12", departure_delay_min=0)
     make_flight(number=3, departure_delay_min=102)
@@ -144,7 +144,9 @@ def test_wish_is_enqueued_and_leads_to_its_page(
 
 
 @pytest.mark.parametrize("text", ["", "1545", "UA15456", "<b>", "UA-1545"])
-def test_text_that_is_no_flight_is_explained_and_enqueues_nothing(browser: Client, make_flight: Any, text: str) -> None:
+def test_text_that_is_not_a_flight_is_explained_and_nothing_is_enqueued(
+    browser: Client, make_flight: Any, text: str
+) -> None:
     make_flight()
 
     response = browser.post(reverse("flightboard:track"), {"flight": text})

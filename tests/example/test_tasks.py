@@ -151,7 +151,7 @@ def test_tracker_answers_in_one_sentence(make_flight: Any, changes: dict[str, An
     assert tasks.tell_when_landed.func(tracker_id=str(tracker.pk)) == answer
 
 
-def test_tracker_asks_to_be_run_again_while_its_flight_is_not_on_the_board(db: None) -> None:
+def test_tracker_is_retried_while_its_flight_is_not_on_the_board(db: None) -> None:
     tracker = Tracker.objects.create(day=dt.date(2013, 1, 1), carrier="UA", number=1545)
 
     with pytest.raises(Retry) as raised:

@@ -39,7 +39,7 @@ def test_outcome_of_a_member_that_is_not_readable_is_a_failure(stored: bytes):
 
 
 @pytest.mark.parametrize("damage", [{"status": "x"}, {"value": "x"}, {"value": "[" * 100_000}], ids=ascii)
-def test_result_record_that_is_not_readable_is_no_result(project: Configure, server: PrivateServer, damage: dict):
+def test_unreadable_result_record_counts_as_a_missing_result(project: Configure, server: PrivateServer, damage: dict):
     project()
     server.redis.hset("rsmq::result:t1", mapping={"status": "SUCCESSFUL", "value": "1", "queue": "default", **damage})
 
@@ -62,7 +62,7 @@ def test_attempt_beyond_all_limits_fills_no_memory(project: Configure, server: P
     assert task_backends["default"].get_result("t1").worker_ids == ["w1"]
 
 
-async def test_calls_that_stand_for_each_other_in_a_circle_end_the_search(project: Configure, server: PrivateServer):
+async def test_a_cycle_of_replaced_calls_ends_the_search(project: Configure, server: PrivateServer):
     project()
     for one, other in (("t1", "t2"), ("t2", "t1")):
         server.redis.hset(f"rsmq::result:{one}", mapping={"status": "READY", "of": other})
@@ -82,7 +82,7 @@ def test_place_in_a_limit_that_no_worker_wrote_is_removed(client: Client, server
     assert client.run(Call("limits/take", keys, (*LIMIT, "concurrency", 1, 0, 1000, "jobs"), list)) == [1]
 
 
-def test_start_that_is_not_a_time_holds_nothing_up(client: Client, server: PrivateServer):
+def test_schedule_state_that_is_not_a_time_does_not_block_the_others(client: Client, server: PrivateServer):
     server.redis.rpush("rsmq::limit:a", "x")
     keys = ("rsmq::limit:a", "rsmq::limit:a:turn", "rsmq:jobs", "rsmq:jobs:Q")
 

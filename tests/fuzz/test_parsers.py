@@ -153,7 +153,7 @@ def test_schedule_is_read_or_a_value_error(name: str, text: bytes):
 
 @examples(40)
 @given(rows=st.lists(st.tuples(WORDS, NUMBERS, WORDS), max_size=3), next_ms=NUMBERS, synced=WORDS)
-def test_due_schedules_are_read_whatever_their_scores_are(rows: list[Any], next_ms: str, synced: bytes):
+def test_due_schedules_are_read_with_any_scores(rows: list[Any], next_ms: str, synced: bytes):
     words = [word for name, score, text in rows for word in (name, score.encode(), text)]
     listed = [
         word for name, _, text in rows for word in (name, text, *[next_ms.encode()] * 6, next_ms.encode(), synced)

@@ -181,7 +181,7 @@ def test_pop_after_their_receive_counts_on_and_removes_everything(server: Privat
 # -- Deleting and extending ----------------------------------------------------------------------------------------
 
 
-def test_we_delete_by_id_what_they_received(peer: Peer, queue: Queue):
+def test_we_delete_by_id_messages_that_node_received(peer: Peer, queue: Queue):
     queue.send(b"x")
     theirs = received_by(peer, queue)
 
@@ -190,7 +190,7 @@ def test_we_delete_by_id_what_they_received(peer: Peer, queue: Queue):
     assert queue.attributes().messages == 0
 
 
-def test_they_delete_what_we_received(server: PrivateServer, peer: Peer, queue: Queue):
+def test_node_deletes_messages_that_we_received(server: PrivateServer, peer: Peer, queue: Queue):
     queue.send(b"x")
     ours = queue.receive()
     assert ours is not None
@@ -214,7 +214,7 @@ def test_receipt_of_ours_is_void_once_they_received_the_message(peer: Peer, queu
     assert peer.delete("jobs", ours.id) is True
 
 
-def test_they_release_what_we_hold(peer: Peer, queue: Queue):
+def test_node_releases_messages_that_we_leased(peer: Peer, queue: Queue):
     queue.send(b"x")
     ours = queue.receive()
     assert ours is not None
@@ -225,7 +225,7 @@ def test_they_release_what_we_hold(peer: Peer, queue: Queue):
     assert again is not None and again.receive_count == 2
 
 
-def test_we_extend_what_they_hold(peer: Peer, queue: Queue):
+def test_we_extend_leases_of_node(peer: Peer, queue: Queue):
     queue.send(b"x")
     theirs = received_by(peer, queue, vt=10)
 
@@ -278,7 +278,7 @@ def test_delay_of_their_queue_holds_for_our_messages(peer: Peer, client: Client)
     assert peer.receive("slow") is not None
 
 
-def test_we_release_what_they_delayed(peer: Peer, queue: Queue):
+def test_we_release_messages_that_node_delayed(peer: Peer, queue: Queue):
     message_id = peer.send("jobs", b"x", delay=600)
 
     assert queue.change_visibility(message_id, 0) is True
@@ -289,7 +289,7 @@ def test_we_release_what_they_delayed(peer: Peer, queue: Queue):
 # -- Phantoms ------------------------------------------------------------------------------------------------------
 
 
-def test_phantom_that_node_hands_out_for_ever_is_removed_here(server: PrivateServer, node: NodePeer, queue: Queue):
+def test_phantom_that_node_delivers_forever_is_removed_here(server: PrivateServer, node: NodePeer, queue: Queue):
     server.redis.zadd("rsmq:jobs", {"0" * 32: server.redis.time()[0] * 1000 - 60_000})
     node.send("jobs", b"real")
     assert received_by(node, queue, vt=0).body is None

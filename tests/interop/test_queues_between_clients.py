@@ -129,7 +129,7 @@ class Traces:
         ]
 
 
-def test_creating_what_exists_is_refused_by_everybody(peer: Peer, client: Client):
+def test_creating_an_existing_queue_is_refused_by_every_client(peer: Peer, client: Client):
     peer.create_queue("theirs")
     with pytest.raises(QueueExists):
         Queue("theirs", client).create()
@@ -205,7 +205,7 @@ def test_node_in_another_namespace_shares_our_queue_there(server: PrivateServer,
 # -- Deleting ------------------------------------------------------------------------------------------------------
 
 
-def test_queue_we_deleted_is_gone_for_them(server: PrivateServer, peer: Peer, queue: Queue):
+def test_queue_deleted_by_us_does_not_exist_for_node(server: PrivateServer, peer: Peer, queue: Queue):
     peer.send("jobs", b"x")
 
     queue.delete_queue()
@@ -215,7 +215,7 @@ def test_queue_we_deleted_is_gone_for_them(server: PrivateServer, peer: Peer, qu
     assert server.redis.keys() == []
 
 
-def test_queue_they_deleted_is_gone_for_us(server: PrivateServer, peer: Peer, queue: Queue):
+def test_queue_deleted_by_node_does_not_exist_for_us(server: PrivateServer, peer: Peer, queue: Queue):
     queue.send(b"x")
 
     peer.delete_queue("jobs")
@@ -232,7 +232,7 @@ def slow_node(server: PrivateServer) -> Iterator[tuple[NodePeer, FaultProxy]]:
         yield peer, proxy
 
 
-def test_ghost_of_a_queue_deleted_in_the_middle_of_their_send_is_no_queue(
+def test_leftovers_of_a_queue_that_was_deleted_during_a_send_are_not_a_queue(
     node: NodePeer, slow_node: tuple[NodePeer, FaultProxy], queue: Queue, client: Client, server: PrivateServer
 ):
     peer, proxy = slow_node

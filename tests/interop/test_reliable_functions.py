@@ -19,7 +19,7 @@ pytestmark = pytest.mark.interop
 PEER = Path(__file__).with_name("reliable_peer.js")
 
 
-def test_node_program_pushes_waits_acknowledges_and_leaves_what_it_did_not_finish(client: Client):
+def test_node_program_pushes_waits_acknowledges_and_leaves_unfinished_messages(client: Client):
     require_node()
     load_functions(client)
     to_python, to_node, urgent = (ReliableQueue(name, client) for name in ("to-python", "to-node", "urgent"))

@@ -82,7 +82,7 @@ def test_each_message_goes_to_exactly_one_of_many_consumers(server: PrivateServe
 # -- Realtime ------------------------------------------------------------------------------------------------------
 
 
-def test_node_hears_the_number_of_messages_after_each_send_of_ours(node: NodePeer, client: Client, queue: Queue):
+def test_node_receives_the_number_of_messages_after_each_send_of_ours(node: NodePeer, client: Client, queue: Queue):
     node.subscribe("rsmq:rt:jobs")
     loud = Queue("jobs", client, realtime=True)
 
@@ -94,7 +94,7 @@ def test_node_hears_the_number_of_messages_after_each_send_of_ours(node: NodePee
     assert wait_until(lambda: (heard := node.published()) and len(heard) == 4 and heard) == ["1", "2", "12", "13"]
 
 
-def test_we_hear_what_node_publishes(server: PrivateServer, node: NodePeer, queue: Queue):
+def test_we_receive_publishes_of_node(server: PrivateServer, node: NodePeer, queue: Queue):
     listener = server.redis.pubsub(ignore_subscribe_messages=True)
     listener.subscribe(queue.keys.channel)
     wait_until(lambda: server.redis.pubsub_numsub(queue.keys.channel)[0][1])
@@ -109,7 +109,9 @@ def test_we_hear_what_node_publishes(server: PrivateServer, node: NodePeer, queu
 # -- Lost scripts --------------------------------------------------------------------------------------------------
 
 
-def test_we_go_on_where_node_fails_after_the_scripts_were_lost(server: PrivateServer, node: NodePeer, queue: Queue):
+def test_our_client_continues_where_node_fails_after_the_scripts_were_lost(
+    server: PrivateServer, node: NodePeer, queue: Queue
+):
     queue.send_many([b"a", b"b"])
     assert node.receive("jobs") is not None
 
@@ -122,7 +124,7 @@ def test_we_go_on_where_node_fails_after_the_scripts_were_lost(server: PrivateSe
 
 
 @pytest.mark.slow
-def test_all_go_on_after_a_restart_of_the_server(
+def test_all_continue_after_a_restart_of_the_server(
     server: PrivateServer, node: NodePeer, pyrsmq: PyRsmqPeer, queue: Queue
 ):
     queue.send(b"from us")
@@ -143,7 +145,7 @@ def test_all_go_on_after_a_restart_of_the_server(
 RAW = [b"invoice 7", "é 🦀".encode(), b'{"claim": 7}', b"line\nbreak"]
 
 
-def test_worker_of_node_processes_what_we_send(node: NodePeer, queue: Queue):
+def test_worker_of_node_processes_our_messages(node: NodePeer, queue: Queue):
     node.start_worker("jobs")
 
     queue.send_many(RAW)
@@ -152,7 +154,7 @@ def test_worker_of_node_processes_what_we_send(node: NodePeer, queue: Queue):
     assert node.processed() == RAW
 
 
-def test_we_receive_what_the_worker_of_node_sends(node: NodePeer, client: Client):
+def test_we_receive_messages_of_the_node_worker(node: NodePeer, client: Client):
     node.start_worker("elsewhere")
     queue = Queue("theirs", client)
     queue.create()
@@ -164,7 +166,7 @@ def test_we_receive_what_the_worker_of_node_sends(node: NodePeer, client: Client
     assert message is not None and message.body == RAW[1]
 
 
-def test_consumer_of_pyrsmq_processes_what_we_send(pyrsmq: PyRsmqPeer, queue: Queue):
+def test_consumer_of_pyrsmq_processes_our_messages(pyrsmq: PyRsmqPeer, queue: Queue):
     pyrsmq.start_consumer("jobs")
 
     queue.send_many(RAW)

@@ -20,7 +20,7 @@ def handlers_stay() -> Iterator[None]:
     signal.set_wakeup_fd(descriptor)
 
 
-def test_signal_asks_it_to_end(handlers_stay: None):
+def test_process_ends_after_a_signal(handlers_stay: None):
     stop = StopRequest()
     stop.on_signals(signal.SIGUSR2)
     before = stop.is_made
@@ -30,7 +30,7 @@ def test_signal_asks_it_to_end(handlers_stay: None):
     assert (before, stop.is_made) == (False, True)
 
 
-def test_end_of_the_supervisor_asks_it_to_end(handlers_stay: None):
+def test_process_ends_when_its_supervisor_ends(handlers_stay: None):
     lifeline, held_by_the_supervisor = os.pipe()
     stop = StopRequest(lifeline)
     before = stop.is_made

@@ -58,7 +58,7 @@ def test_relay_is_a_command_that_a_signal_ends_well(site: Site, journal: Journal
 # -- What wakes the relay ------------------------------------------------------------------------------------------
 
 
-def test_relay_sleeps_until_its_time_is_over_or_it_is_told_to_stop(with_outbox: Configure):
+def test_relay_sleeps_until_its_time_is_over_or_it_is_stopped(with_outbox: Configure):
     row_listener = RowListener(LEDGER)
     row_listener.listen()
     reader, writer = os.pipe()

@@ -57,7 +57,7 @@ def deliver_again(body: bytes) -> None:
     get_queue("default").send(body)
 
 
-def test_repeat_does_nothing_and_returns_what_the_first_run_returned(add_group: Task, called: list[str]):
+def test_repeat_does_nothing_and_returns_the_result_of_the_first_run(add_group: Task, called: list[str]):
     result = add_group.enqueue("team")
     body = get_queue("default").receive(visibility_timeout_s=0).body
     work()
@@ -134,7 +134,7 @@ def test_second_run_takes_over_when_the_first_is_rolled_back(add_group: Task, ca
     assert run_once("one-id", "a.task", lambda: "second") == "second"
 
 
-def test_return_value_that_json_cannot_hold_is_told_and_the_work_stays(add_group: Task, server: PrivateServer):
+def test_return_value_that_json_cannot_represent_is_reported_and_the_work_stays(add_group: Task, server: PrivateServer):
     @declare(once=True)
     def bad() -> object:
         Group.objects.using(LEDGER).create(name="done")

@@ -73,7 +73,7 @@ def test_call_is_a_row_of_the_transaction_and_sent_by_the_relay(greet: Task, ser
     assert rows().get().sent_at is not None
 
 
-def test_row_of_a_rolled_back_transaction_is_gone(greet: Task, server: PrivateServer):
+def test_row_of_a_rolled_back_transaction_is_not_sent(greet: Task, server: PrivateServer):
     with pytest.raises(ZeroDivisionError), transaction.atomic(using=LEDGER):
         greet.enqueue("Ada")
         greet.enqueue_many([["Grace"], ["Joan"]])
@@ -99,7 +99,7 @@ async def test_async_enqueue_writes_rows_too(greet: Task, server: PrivateServer)
     assert sent_names(server) == ["Ada", "Grace", "Joan"]
 
 
-def test_listeners_hear_of_a_call_at_the_commit(greet: Task):
+def test_listeners_are_called_at_the_commit(greet: Task):
     heard = []
 
     def listen(task_result: Any, **_: Any) -> None:
@@ -246,7 +246,7 @@ def test_trouble_of_one_queue_does_not_stop_another(with_outbox: Configure, gree
     assert rows().get(sent_at=None).queue_name == "broken"
 
 
-def test_what_can_never_be_sent_is_set_aside_until_somebody_tries_again(
+def test_row_that_can_never_be_sent_is_set_aside_until_a_manual_retry(
     with_outbox: Configure, greet: Task, server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
     ensure_queue("default").set_attributes(max_size_bytes=1024)
@@ -286,7 +286,7 @@ def test_task_runs_with_its_result(with_outbox: Configure):
     assert result.return_value == 42
 
 
-def test_testing_kit_relays_by_itself(with_outbox: Configure):
+def test_testing_kit_relays_automatically(with_outbox: Configure):
     called = []
 
     @declare
@@ -347,7 +347,7 @@ def test_row_whose_result_is_there_was_sent_before_although_nothing_remembers_it
     assert server.redis.zscore("rsmq::relayed", kept[1].task_id), "it is remembered from now on"
 
 
-def test_what_need_not_be_remembered_is_forgotten(project: Configure, server: PrivateServer):
+def test_unneeded_state_is_dropped(project: Configure, server: PrivateServer):
     send("a", "b")
     server.redis.zadd("rsmq::relayed", dict.fromkeys(server.redis.zrange("rsmq::relayed", 0, -1), 1))
 
@@ -375,7 +375,7 @@ def rsmq_outbox(*words: str, exit_status: int = 0) -> str:
     return out.getvalue()
 
 
-def test_status_tells_what_waits(greet: Task):
+def test_status_has_unarchived_events(greet: Task):
     assert rsmq_outbox("status").startswith("no unsent messages")
     greet.enqueue_many([["1"], ["2"]])
     rows().update(created_at=timezone.now() - timedelta(minutes=5, seconds=1))

@@ -181,7 +181,7 @@ def test_replica_that_comes_later_is_noticed(
     replica.go_on()
 
 
-def test_server_whose_replica_has_gone_for_good_is_used_without_it(
+def test_server_is_used_without_a_replica_that_was_removed_for_good(
     greet: Task, primary: Server, replica: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     relay = Relay()
@@ -200,7 +200,7 @@ def test_server_whose_replica_has_gone_for_good_is_used_without_it(
 
 
 @pytest.mark.usefixtures("replica")
-def test_replica_is_not_said_to_be_gone_when_nothing_was_sent_for_a_while(
+def test_replica_is_not_reported_as_lost_after_a_time_without_data(
     greet: Task, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     relay = Relay()
@@ -215,7 +215,7 @@ def test_replica_is_not_said_to_be_gone_when_nothing_was_sent_for_a_while(
     assert "no replica" not in caplog.text
 
 
-def test_user_who_may_not_wait_is_told_so_once(
+def test_missing_permission_to_wait_is_logged_once(
     greet: Task, configured: Any, with_outbox: Configure, primary: Server, caplog: pytest.LogCaptureFixture
 ):
     primary.redis.execute_command("ACL", "SETUSER", "hasty", "on", ">secret", "~*", "&*", "+@all", "-wait")
@@ -281,10 +281,10 @@ def test_only_rows_since_the_time_are_sent_again(greet: Task, configured: Any):
 
 
 @pytest.mark.parametrize("words", ["yesterday", "-5m", "", "2026-13-01"])
-def test_time_that_is_none_is_refused(greet: Task, words: str):
+def test_invalid_time_is_refused(greet: Task, words: str):
     with pytest.raises(CommandError, match="--since"):
         resend("--since", words)
 
 
-def test_time_before_the_oldest_row_that_is_kept_is_told(greet: Task, settings: Any, server: PrivateServer):
+def test_time_before_the_oldest_row_that_is_kept_is_reported(greet: Task, settings: Any, server: PrivateServer):
     assert "rows sent more than 1 d ago were already deleted" in resend("--since", "3d")

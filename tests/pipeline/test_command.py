@@ -65,7 +65,7 @@ def test_publish_needs_no_java(pipeline, write_hours, monkeypatch: pytest.Monkey
     assert TaskHour.objects.count() == 1
 
 
-def test_status_tells_what_waits_and_what_was_lost(pipeline, lake: Lake, server: PrivateServer):
+def test_status_has_unarchived_and_lost_events(pipeline, lake: Lake, server: PrivateServer):
     log_events(server.redis, 50)
     assert pipeline("status") == (0, "50 events not archived yet\n")
     note_archived(lake, server.redis.xrange("rsmq::events", count=10)[-1][0].decode(), 10)
@@ -80,7 +80,7 @@ def test_status_tells_what_waits_and_what_was_lost(pipeline, lake: Lake, server:
     assert (as_json["lag"], as_json["lost"]) == (30, 10)
 
 
-def test_archive_without_java_says_what_to_install(pipeline, monkeypatch: pytest.MonkeyPatch):
+def test_archive_without_java_reports_the_missing_package(pipeline, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
 
@@ -88,7 +88,7 @@ def test_archive_without_java_says_what_to_install(pipeline, monkeypatch: pytest
         pipeline("archive")
 
 
-def test_doctor_names_what_is_missing_and_what_to_do(pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path):
+def test_doctor_reports_missing_parts_with_a_remedy(pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/python2")
@@ -113,7 +113,7 @@ def test_doctor_wants_every_attempt_in_the_log_only_for_objectives(pipeline, set
     assert "the last successes of each task are logged" in said and wish not in said and wish in with_objectives
 
 
-def test_doctor_says_that_the_lake_cannot_be_written(pipeline, tmp_path):
+def test_doctor_reports_that_the_lake_cannot_be_written(pipeline, tmp_path):
     (tmp_path / "file").write_text("")
 
     code, said = pipeline("doctor", lake=str(tmp_path / "file" / "lake"))
@@ -154,7 +154,7 @@ def test_configuration_for_spark_submit_holds_no_address(pipeline, settings, ser
 
 
 @pytest.mark.django_db
-def test_dry_run_says_what_each_step_would_do_and_leaves_no_trace(
+def test_dry_run_prints_the_work_of_each_step_and_changes_nothing(
     pipeline, lake: Lake, write_hours, server: PrivateServer
 ):
     log_events(server.redis, 50)
@@ -189,7 +189,7 @@ def test_checkpoint_that_cannot_be_read_is_named_and_not_taken_for_a_server_that
 
 
 @pytest.mark.parametrize(("error", "option"), [("DataLoss: 40", "--allow-loss"), ("LogReset: x", "--new-checkpoint")])
-def test_run_that_may_not_go_on_is_told_with_the_option_that_lets_it(error: str, option: str):
+def test_refused_run_reports_the_option_that_allows_it(error: str, option: str):
     out = StringIO()
     command = Command(stdout=out, stderr=out, no_color=True)
     command.options = {"json": False}
@@ -199,7 +199,7 @@ def test_run_that_may_not_go_on_is_told_with_the_option_that_lets_it(error: str,
     assert out.getvalue().startswith(f"archive: {error}\nrsmq_pipeline archive {option}")
 
 
-def test_log_that_was_made_anew_is_reported_with_the_way_on(pipeline, lake: Lake, server: PrivateServer):
+def test_log_that_was_created_again_is_reported_with_the_next_step(pipeline, lake: Lake, server: PrivateServer):
     note_archived(lake, "1795000000000-0", 10)
     log_events(server.redis, 3)
 
@@ -215,7 +215,7 @@ def test_log_that_was_made_anew_is_reported_with_the_way_on(pipeline, lake: Lake
     assert "it would fail" in pipeline("archive", dry_run=True)[1]
 
 
-def test_draining_is_only_counted_unless_one_says_yes(pipeline, server: PrivateServer):
+def test_drain_without_yes_is_a_dry_run(pipeline, server: PrivateServer):
     ensure_queue("default").send("1")
 
     code, said = pipeline("drain", queue="default")
@@ -225,7 +225,7 @@ def test_draining_is_only_counted_unless_one_says_yes(pipeline, server: PrivateS
     assert get_queue("default").attributes().messages == 1
 
 
-def test_queue_that_does_not_exist_is_named_beside_those_that_do(pipeline, server: PrivateServer, tmp_path):
+def test_missing_queue_is_reported_with_the_existing_ones(pipeline, server: PrivateServer, tmp_path):
     ensure_queue("default")
     (tmp_path / "orders.csv").write_text("order_id\n7\n")
 
@@ -235,7 +235,7 @@ def test_queue_that_does_not_exist_is_named_beside_those_that_do(pipeline, serve
         assert refused.value.returncode == 2
 
 
-def test_backfill_is_only_announced_unless_one_says_yes(pipeline, server: PrivateServer, tmp_path):
+def test_backfill_without_yes_is_a_dry_run(pipeline, server: PrivateServer, tmp_path):
     queue = ensure_queue("default")
     (tmp_path / "orders.csv").write_text("order_id\n7\n")
 
@@ -325,13 +325,13 @@ def test_wrong_usage_has_its_own_status(pipeline):
         assert refused.value.returncode == 2
 
 
-def test_replay_without_pyarrow_says_what_to_install(pipeline, monkeypatch: pytest.MonkeyPatch):
+def test_replay_without_pyarrow_reports_the_missing_package(pipeline, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pyarrow.compute", None)
 
     with pytest.raises(CommandError, match=r"pyarrow is not installed; pip install 'rsmq-django\[spark\]'"):
         pipeline("replay", "6f1ed002ab5595859014ebf0951522d9")
 
 
-def test_a_day_that_is_none_is_refused_with_an_example(pipeline):
+def test_an_invalid_day_is_refused_with_an_example(pipeline):
     with pytest.raises(CommandError, match="'yesterday' is not a date; write 2026-11-01"):
         pipeline("rollup", "--since", "yesterday")

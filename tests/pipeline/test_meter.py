@@ -8,7 +8,7 @@ from rich.console import Console
 from rsmq_django.pipeline.meter import Meter
 
 
-def test_terminal_shows_how_far_a_step_is_and_forgets_it_at_its_end():
+def test_terminal_shows_the_progress_of_a_step_and_clears_it_at_its_end():
     out = StringIO()
     meter = Meter(is_shown=True, console=Console(file=out, force_terminal=True, width=100))
 

@@ -69,7 +69,7 @@ def test_dry_run_changes_nothing(lake: Lake, write_hours):
     assert TaskHour.objects.count() == 0
 
 
-def test_what_databases_cannot_hold_is_made_to_fit(lake: Lake, write_hours, write_failures):
+def test_values_that_databases_cannot_store_are_adapted(lake: Lake, write_hours, write_failures):
     write_hours([hour_row(task="x" * 500)])
     write_failures([failure_row(sample="zero \0 byte", sample_task_id=None)])
     odd = {
@@ -106,7 +106,7 @@ def test_broken_file_leaves_the_day_as_it_was(lake: Lake, write_hours):
     assert TaskHour.objects.count() == 1
 
 
-def test_runs_are_on_record_with_what_they_lost(lake: Lake):
+def test_runs_are_recorded_with_their_lost_events(lake: Lake):
     def lose(run):
         run.rows_in, run.lost = 60, 40
 

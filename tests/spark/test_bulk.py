@@ -46,7 +46,7 @@ def test_nothing_can_be_received_before_the_commit_and_everything_after_it_in_or
     assert mail.attributes().total_sent == 2500
 
 
-def test_messages_are_published_in_chunks_of_the_length_that_was_asked_for(mail: Queue, sender, client: Client):
+def test_messages_are_published_in_chunks_of_the_requested_length(mail: Queue, sender, client: Client):
     job = sender(job="import-7")
     message = staged(job, 3)
     (name,) = [stage.name for stage in message.stages]
@@ -75,7 +75,7 @@ class Breaks(Exception):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", range(9))
-def test_crash_at_any_step_of_publishing_is_mended_by_the_next_run(
+def test_crash_at_any_step_of_publishing_is_repaired_by_the_next_run(
     mail: Queue, sender, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, after: int
 ):
     job = sender(job="import-7")
@@ -202,7 +202,7 @@ def test_stage_that_was_evicted_is_refused_before_anything_is_sent(mail: Queue, 
     assert mail.attributes().messages == 0
 
 
-def test_queue_that_is_gone_is_named_while_staging_and_while_publishing(mail: Queue, sender):
+def test_missing_queue_is_reported_while_staging_and_while_publishing(mail: Queue, sender):
     with pytest.raises(QueueNotFound, match="'nope'"):
         staged(sender(queue="nope"), 1)
     job = sender(job="import-7")
@@ -272,7 +272,7 @@ def test_rows_become_messages_of_a_topic(sender, server: PrivateServer):
         (("body",), {"direct": "true", "job": "x"}, "cannot be combined with the option job"),
     ],
 )
-def test_frame_that_cannot_be_sent_is_refused_with_what_to_do(sender, names, given, said):
+def test_frame_that_cannot_be_sent_is_refused_with_a_remedy(sender, names, given, said):
     with pytest.raises(WrongOption, match=said):
         sender(names, **given)
 

@@ -62,7 +62,7 @@ def test_only_queues_with_failure_records_are_read_unless_others_are_named(optio
 
 
 @pytest.mark.parametrize("damaged", [{"died_ms": "soon"}, {"died_ms": -1}, {"attempts": 2**40}, {"message": "x" * 900}])
-def test_damaged_record_is_a_row_all_the_same(options, bury, damaged: dict[str, Any]):
+def test_damaged_record_is_a_row_anyway(options, bury, damaged: dict[str, Any]):
     bury(**damaged)
 
     (row,) = rows_of(options(kind="dead"))
@@ -72,5 +72,5 @@ def test_damaged_record_is_a_row_all_the_same(options, bury, damaged: dict[str, 
     assert len(row["error"]) == (500 if "message" in damaged else 8)
 
 
-def test_nothing_dead_is_no_row(options, mail: Queue):
+def test_queue_without_dead_letters_has_no_row(options, mail: Queue):
     assert rows_of(options(kind="dead")) == []

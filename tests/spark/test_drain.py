@@ -41,7 +41,7 @@ def test_claim_that_never_reached_the_checkpoint_comes_first_in_the_next_run(mai
     assert mail.attributes().messages == 0
 
 
-def test_message_keeps_what_was_known_of_it(mail: Queue, journals):
+def test_message_keeps_its_known_data(mail: Queue, journals):
     sent = mail.send("1")
     mail.receive(visibility_timeout_s=0)
     log = journals()
@@ -78,7 +78,7 @@ def test_leased_message_is_claimed_once_even_when_the_lease_ran_out(mail: Queue,
     assert mail.attributes().hidden_messages == 3, "and leased again"
 
 
-def test_message_that_somebody_else_received_is_left_to_him(mail: Queue, journals):
+def test_message_that_another_worker_received_is_left_alone(mail: Queue, journals):
     mail.send_many(["1", "2", "3"])
     log = journals(leaseS="60")
     end = log.advance_all(log.beginning(), 100)

@@ -36,12 +36,12 @@ def test_error_of_ours_is_found_in_the_text_of_one_of_sparks(name: str, kind: ty
     assert (type(found), str(found)) == (kind, "what went wrong; what to do")
 
 
-def test_other_errors_stay_as_they_are():
+def test_other_errors_are_unchanged():
     for error in (RuntimeError("a disk is full"), AlreadyRunning("rsmq_django.spark.errors.LogReset: quoted")):
         assert as_our_error(error) is error
 
 
-def test_record_holds_one_line_of_what_spark_says_in_forty(tmp_path: Path):
+def test_record_has_one_line_of_a_long_error_of_spark(tmp_path: Path):
     def fail(_run: Any) -> None:
         raise RuntimeError(TRACEBACK.format("rsmq_django.spark.errors.WrongOption"))
 
@@ -56,7 +56,7 @@ class LosingJob(ArchiveJob):
         raise RuntimeError("the disk is full")
 
 
-def test_what_was_lost_is_on_record_also_when_the_run_fails_later(tmp_path: Path, pipeline_server: Server):
+def test_lost_events_are_recorded_even_if_the_run_fails_later(tmp_path: Path, pipeline_server: Server):
     job = LosingJob(None, Lake.at(tmp_path), pipeline_server, {})
 
     with pytest.raises(RuntimeError, match="the disk is full"):
@@ -72,7 +72,7 @@ class DyingJob(ArchiveJob):
         raise RuntimeError("the JVM is gone")
 
 
-def test_spark_that_was_stopped_together_with_the_run_is_no_failure(tmp_path: Path, pipeline_server: Server):
+def test_spark_that_was_stopped_together_with_the_run_is_not_a_failure(tmp_path: Path, pipeline_server: Server):
     stopped = threading.Event()
     job = DyingJob(None, Lake.at(tmp_path), pipeline_server, {}, every_s=1, stopped=stopped)
     with pytest.raises(RuntimeError, match="the JVM is gone"):

@@ -53,7 +53,7 @@ def test_offset_stays_the_same_object_when_nothing_is_new(server: PrivateServer,
     assert log.advance_all(end, 1000) is end
 
 
-def test_run_that_takes_what_there_is_ends_there(server: PrivateServer, new_log):
+def test_run_with_available_now_ends_after_the_existing_events(server: PrivateServer, new_log):
     log_events(server.redis, 10)
     log = new_log()
     targets = log.newest_ids()
@@ -129,7 +129,7 @@ def test_entries_trimmed_unread_are_refused_with_their_number(server: PrivateSer
         ids_between(new_log(), start, end)
 
 
-def test_entries_trimmed_unread_are_counted_when_the_reader_may_go_on(server: PrivateServer, new_log):
+def test_entries_trimmed_unread_are_counted_when_the_reader_may_continue(server: PrivateServer, new_log):
     log_events(server.redis, 5000)
     log = new_log(failOnDataLoss="false")
     end = log.advance_all(log.beginning(), 1000)
@@ -142,7 +142,7 @@ def test_entries_trimmed_unread_are_counted_when_the_reader_may_go_on(server: Pr
     assert len(ids_between(log, end, later)) == 1000
 
 
-def test_new_reader_did_not_lose_what_was_trimmed_before_it_came(server: PrivateServer, new_log):
+def test_new_reader_has_not_lost_entries_that_were_trimmed_before_its_start(server: PrivateServer, new_log):
     log_events(server.redis, 100)
     server.redis.xtrim(STREAM, maxlen=10, approximate=False)
 
@@ -152,7 +152,7 @@ def test_new_reader_did_not_lose_what_was_trimmed_before_it_came(server: Private
     assert end[STREAM]["n"] == 100
 
 
-def test_log_that_was_deleted_and_made_anew_is_refused(server: PrivateServer, new_log):
+def test_log_that_was_deleted_and_created_again_is_refused(server: PrivateServer, new_log):
     log_events(server.redis, 100)
     log = new_log(failOnDataLoss="false")
     end = log.advance_all(log.beginning(), 1000)
@@ -174,7 +174,7 @@ def test_log_whose_ids_went_back_is_refused(server: PrivateServer, new_log):
         log.advance_all(end, 1000)
 
 
-def test_task_that_finds_less_than_was_planned_says_so(server: PrivateServer, new_log):
+def test_task_that_finds_fewer_messages_than_planned_reports_that(server: PrivateServer, new_log):
     log_events(server.redis, 10)
     log = new_log()
     (part,) = log.ranges(log.beginning(), log.advance_all(log.beginning(), 10))

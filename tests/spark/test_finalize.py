@@ -33,7 +33,9 @@ def ids(server: PrivateServer) -> list[str]:
     return [entry_id.decode() for entry_id, _ in server.redis.xrange(STREAM)]
 
 
-def test_only_what_a_finished_batch_read_leaves_the_log(server: PrivateServer, pipeline_server: Server, tmp_path):
+def test_only_entries_of_a_finished_batch_are_removed_from_the_log(
+    server: PrivateServer, pipeline_server: Server, tmp_path
+):
     log_events(server.redis, 100)
     all_ids = ids(server)
     write_checkpoint(tmp_path, {0: all_ids[29], 1: all_ids[59]}, done=0)

@@ -122,7 +122,7 @@ def test_day_between_two_names_is_found_again_after_a_crash(lake: Lake, monkeypa
     assert not list(lake.root.rglob(".fresh-*")) + list(lake.root.rglob(".old-*"))
 
 
-def test_days_expire_when_their_table_says_so(lake: Lake):
+def test_days_expire_after_the_time_set_for_their_table(lake: Lake):
     write_batch(lake, "q1", ["1-1"])
     lake.write_day(HOURLY, DAY, [])
 
@@ -133,7 +133,7 @@ def test_days_expire_when_their_table_says_so(lake: Lake):
     assert lake.days(EVENTS) == lake.days(HOURLY) == []
 
 
-def test_place_that_is_no_directory_of_this_machine_is_refused():
+def test_place_that_is_not_a_directory_of_this_machine_is_refused():
     with pytest.raises(PipelineError, match="s3://"):
         Lake.at("s3://bucket/lake")
 
@@ -145,7 +145,7 @@ def test_damaged_note_is_as_good_as_none(lake: Lake):
     assert lake.read_note("rollup") == {}
 
 
-def test_runs_hold_what_went_wrong_and_no_more_than_is_needed(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+def test_runs_have_their_errors_without_further_data(lake: Lake, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rsmq_django.spark.runs.KEPT", 3)
     for number in range(5):
         record(lake, f"step{number}", lambda run: None)
@@ -159,7 +159,7 @@ def test_runs_hold_what_went_wrong_and_no_more_than_is_needed(lake: Lake, monkey
     assert [run.step for run in read_runs(lake)] == ["step2"], "damaged ones are left out"
 
 
-def test_what_became_of_a_run_is_its_exit_code_and_one_that_had_to_wait_is_not_on_record(lake: Lake):
+def test_outcome_of_a_run_is_its_exit_code_and_a_refused_run_is_not_recorded(lake: Lake):
     def stop(error: Exception | None) -> int:
         def work(_run: Any) -> None:
             if error:
@@ -181,7 +181,7 @@ def test_note_of_a_compacted_day_that_is_damaged_is_named(lake: Lake):
         lake.event_paths(DAY)
 
 
-def test_configuration_is_the_same_after_its_json_and_refuses_what_it_does_not_know():
+def test_configuration_survives_json_and_refuses_unknown_options():
     config = JobConfig(lake="/lake", objectives={"mail": {"success": 0.999}}, wait_targets_s={"*": 3.0})
 
     assert JobConfig.from_json(config.to_json()) == config
@@ -228,7 +228,7 @@ def test_repeated_batch_of_a_log_that_was_trimmed_keeps_the_days_that_had_more(l
     assert [len(ids_of(lake, day)) for day in (DAY, next_day)] == [5, 2]
 
 
-def test_repeated_batch_replaces_itself_and_what_a_dead_run_left_goes(lake: Lake, tmp_path: Path):
+def test_repeated_batch_replaces_itself_and_removes_leftovers_of_a_dead_run(lake: Lake, tmp_path: Path):
     place = lake.table(EVENTS)
 
     for count in (7, 5):

@@ -25,7 +25,7 @@ URL = "redis://user:hunter2@example.invalid:6379/0"
         ({"kind": "topic"}, "needs the option topic"),
     ],
 )
-def test_wrong_option_is_named_with_what_would_be_right(given: dict[str, str], said: str):
+def test_wrong_option_is_reported_with_the_right_one(given: dict[str, str], said: str):
     with pytest.raises(WrongOption, match=said):
         Options.read({"url": URL, **given})
 

@@ -18,7 +18,7 @@ def test_query_whose_process_was_too_slow_is_started_again():
 
 
 @pytest.mark.parametrize(("said", "wanted"), [("Python worker failed to connect back", STARTS), ("no such key", 1)])
-def test_what_does_not_help_is_raised(said: str, wanted: int):
+def test_error_without_a_possible_repeat_is_raised(said: str, wanted: int):
     tries = []
 
     def run() -> None:

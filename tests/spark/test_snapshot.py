@@ -39,7 +39,7 @@ def test_snapshot_leaves_no_trace(mail: Queue, options, server: PrivateServer):
     assert before == (server.redis.hgetall("rsmq:mail:Q"), server.redis.zrange("rsmq:mail", 0, -1, withscores=True))
 
 
-def test_what_other_clients_left_is_shown_as_it_is(mail: Queue, options, server: PrivateServer):
+def test_messages_of_other_clients_are_shown_unchanged(mail: Queue, options, server: PrivateServer):
     mail.send(b"\xff binary")
     server.redis.zadd("rsmq:mail", {"phantom": 1, "22-random-characters!!": 1_795_000_000})
     server.redis.hset("rsmq:mail:Q", mapping={"22-random-characters!!": "in seconds", "22-random-characters!!:rc": "x"})

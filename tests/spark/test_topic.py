@@ -30,7 +30,7 @@ def trim(server: PrivateServer, below: int) -> None:
     server.redis.delete(*(f"orders:messages:{n}" for n in range(1, below)))
 
 
-def test_batch_holds_what_lies_between_two_places_and_leaves_holes_out(topic):
+def test_batch_has_the_entries_between_two_positions_without_gaps(topic):
     log = topic()
     end = log.advance(log.beginning(), 700)
 
@@ -74,7 +74,7 @@ def test_messages_trimmed_unread_are_refused_or_counted(topic, server: PrivateSe
     assert len(rows(lenient, last)) == 200
 
 
-def test_new_reader_did_not_lose_what_was_trimmed_before_it_came(topic, server: PrivateServer):
+def test_new_reader_has_not_lost_entries_that_were_trimmed_before_its_start(topic, server: PrivateServer):
     trim(server, 801)
 
     assert topic().advance(topic().beginning(), 50) == {"first": 801, "index": 850, "lost": 0}

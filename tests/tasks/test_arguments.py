@@ -125,7 +125,7 @@ def test_call_that_fits_is_sent_and_runs(
     assert result.status == "SUCCESSFUL"
 
 
-def test_function_that_takes_batches_is_asked_nothing(project: Configure):
+def test_arguments_of_a_function_that_takes_batches_are_not_checked(project: Configure):
     seen: list[Any] = []
 
     def stow(calls: list[Any]) -> None:
@@ -137,7 +137,7 @@ def test_function_that_takes_batches_is_asked_nothing(project: Configure):
     assert seen == [{"shelf": 7}]
 
 
-def test_function_in_c_that_says_nothing_about_itself_is_trusted():
+def test_function_in_c_without_a_signature_is_trusted():
     assert misfit(dict, [1, 2, 3], {"anything": 1}, given=1) == ""
 
 

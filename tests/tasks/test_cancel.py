@@ -34,7 +34,7 @@ def everything_in(server: PrivateServer) -> bytes:
 
 
 @pytest.mark.parametrize("delay", [None, dt.timedelta(hours=1)], ids=["ready", "delayed"])
-def test_waiting_task_is_never_run_and_its_arguments_are_gone(
+def test_cancelled_waiting_task_never_runs_and_its_arguments_are_deleted(
     project: Configure, server: PrivateServer, delay: dt.timedelta | None
 ):
     runs: list[str] = []
@@ -50,7 +50,7 @@ def test_waiting_task_is_never_run_and_its_arguments_are_gone(
     assert get_queue("default").attributes().messages == 0
 
 
-def test_result_of_a_cancelled_task_says_so(project: Configure):
+def test_result_of_a_cancelled_task_has_the_cancellation(project: Configure):
     declared = declare(lambda number: None)
     result = declared.enqueue(7)
 
@@ -204,7 +204,7 @@ def test_command_for_programs_prints_one_object_per_task(project: Configure):
     assert failure.value.returncode == 1
 
 
-def test_command_tells_what_came_too_late(project: Configure):
+def test_command_reports_late_events(project: Configure):
     result = declare(lambda: None).enqueue()
     work()
 
@@ -215,7 +215,7 @@ def test_command_tells_what_came_too_late(project: Configure):
 # -- Calls of unique tasks --------------------------------------------------------------------------------------------
 
 
-def test_id_of_a_dropped_call_cancels_the_one_that_stands_for_it(project: Configure):
+def test_id_of_a_dropped_call_cancels_the_existing_call(project: Configure):
     task = declare(unique=Unique())(lambda: None)
     first = task.enqueue()
     (dropped,) = task.enqueue_many([[]])

@@ -111,7 +111,7 @@ def test_calls_around_a_rolled_back_savepoint_keep_their_order(greet: Task):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_waits_for_the_same_commit_between_two_calls_happens_between_them(greet: Task, sent):
+def test_hooks_between_two_calls_of_a_transaction_run_between_them(greet: Task, sent):
     seen: list[int] = []
 
     with transaction.atomic():
@@ -151,7 +151,7 @@ def test_call_that_turns_out_too_long_at_the_commit_does_not_drop_the_others(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_server_that_is_full_in_the_middle_of_a_commit_is_not_said_to_have_stored_nothing(
+def test_full_server_in_the_middle_of_a_commit_is_not_reported_as_if_nothing_was_stored(
     greet: Task, sent, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     exchange = Connection.exchange
@@ -217,7 +217,7 @@ def test_many_calls_wait_for_the_commit_too(greet: Task, sent):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_listeners_hear_of_a_call_when_it_is_sent(greet: Task):
+def test_listeners_are_called_when_a_call_is_sent(greet: Task):
     heard = []
 
     def listen(task_result: Any, **_: Any) -> None:
@@ -246,7 +246,7 @@ def test_mistakes_surface_where_the_call_is_made_and_not_at_the_commit(greet: Ta
 
 
 @pytest.mark.django_db(transaction=True)
-def test_server_that_is_down_at_the_commit_is_logged_with_what_is_lost_and_no_hook_is_dropped(
+def test_server_that_is_down_at_the_commit_is_logged_with_the_lost_calls_and_no_hook_is_dropped(
     configure: Configure, greet: Task, caplog: pytest.LogCaptureFixture
 ):
     configure(on_commit=True, url="unix:///nowhere/at/all")
@@ -272,7 +272,7 @@ def test_server_that_is_down_at_the_commit_is_logged_with_what_is_lost_and_no_ho
 
 
 @pytest.mark.django_db(transaction=True)
-def test_receiver_that_raises_at_the_commit_leaves_the_other_calls_told(greet: Task):
+def test_receiver_that_raises_at_the_commit_does_not_prevent_other_announcements(greet: Task):
     told: list[str] = []
 
     def receive(task_result: Any, **_: Any) -> None:

@@ -137,7 +137,7 @@ def test_consumer_without_a_queue_is_refused(project: Configure):
 
 
 @pytest.mark.parametrize("option", ["timeout_s", "hard_timeout_s", "limits"])
-def test_what_workers_read_from_the_declaration_is_refused_for_one_call(project: Configure, option: str):
+def test_options_that_workers_read_from_the_declaration_are_refused_for_one_call(project: Configure, option: str):
     with pytest.raises(ValueError, match=f"workers read {option} from the declaration"):
         task(paint).using(**{option: 3})
     with pytest.raises(ValueError, match=f"workers read {option} from the declaration"):
@@ -149,7 +149,7 @@ def test_option_that_no_call_has_is_refused_with_those_there_are(project: Config
         task(paint).using(countdown=60)  # type: ignore[call-arg]
 
 
-def test_time_that_is_no_time_is_refused_by_name(project: Configure):
+def test_invalid_time_is_refused_with_its_name(project: Configure):
     with pytest.raises(InvalidTask, match="run_after is 60"):
         task(paint).using(run_after=60).enqueue("red")  # type: ignore[arg-type]
 
@@ -312,7 +312,7 @@ def test_follower_cannot_ask_for_calls(project: Configure):
         consumer("default", primary=False, takes_calls=True)
 
 
-def test_task_can_be_declared_although_the_settings_are_wrong_so_that_the_checks_can_say_what_is_wrong(settings):
+def test_task_can_be_declared_with_wrong_settings_so_that_checks_can_report_them(settings):
     settings.RSMQ = {"CONECTIONS": {}}
 
     declared = declare(lambda: None, queue_name="nowhere")
@@ -321,7 +321,7 @@ def test_task_can_be_declared_although_the_settings_are_wrong_so_that_the_checks
         declared.enqueue()
 
 
-def test_task_on_a_queue_that_tasks_does_not_allow_is_told_where_to_allow_it(project, settings):
+def test_task_on_a_queue_that_tasks_does_not_allow_is_refused_with_the_setting_to_change(project, settings):
     project(mail={})
     settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["other"]}}
 
@@ -330,6 +330,6 @@ def test_task_on_a_queue_that_tasks_does_not_allow_is_told_where_to_allow_it(pro
 
 
 @pytest.mark.parametrize("option", ["queue_name", "dead_letter_queue"])
-def test_a_priority_band_is_no_queue_to_name(project: Configure, option: str):
+def test_a_priority_band_cannot_be_named_as_a_queue(project: Configure, option: str):
     with pytest.raises(InvalidTask, match="'default-p5' is a priority band of 'default'"):
         declare(**{option: "default-p5"})(lambda: None)

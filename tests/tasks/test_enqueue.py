@@ -43,7 +43,7 @@ def call_in(message: Message) -> Any:
 # -- Priorities ----------------------------------------------------------------------------------------------------
 
 
-def test_call_of_a_priority_lies_in_an_ordinary_queue_of_its_own(paint: Task):
+def test_call_with_a_priority_is_stored_in_a_separate_ordinary_queue(paint: Task):
     urgent = paint.using(priority=50).enqueue("red")
     paint.using(priority=-7).enqueue("grey")
     paint.enqueue("blue")
@@ -56,7 +56,7 @@ def test_call_of_a_priority_lies_in_an_ordinary_queue_of_its_own(paint: Task):
     assert paint.get_result(urgent.id).status is TaskResultStatus.READY
 
 
-def test_workers_of_the_queue_hear_of_every_priority(paint: Task, server: PrivateServer):
+def test_workers_of_the_queue_are_woken_for_every_priority(paint: Task, server: PrivateServer):
     with get_client().connection.subscriber(["rsmq:rt:default"]) as waiting:
         assert waiting.get_message(timeout=60)["type"] == "subscribe"
 
@@ -87,7 +87,7 @@ def test_task_id_is_the_random_end_of_the_message_id(paint: Task):
     assert message.id.endswith(result.id)
 
 
-def test_result_of_an_enqueued_call_is_ready_and_knows_its_call(paint: Task):
+def test_result_of_an_enqueued_call_is_ready_and_has_its_call(paint: Task):
     result = paint.enqueue("red", coats=2)
 
     assert result.status == TaskResultStatus.READY
@@ -129,7 +129,7 @@ def test_copy_for_another_queue_is_sent_there(project: Configure, paint: Task):
     assert call_in(received("mail"))["args"] == ["red"]
 
 
-def test_waiting_consumers_of_any_language_are_told(server: PrivateServer, paint: Task):
+def test_waiting_consumers_of_any_language_are_reported(server: PrivateServer, paint: Task):
     subscriber = server.redis.pubsub(ignore_subscribe_messages=True)
     with subscriber:
         subscriber.subscribe("rsmq:rt:default")
@@ -286,7 +286,7 @@ def test_settings_that_lost_the_queue_since_the_declaration_are_noticed(project:
         paint.enqueue("red")
 
 
-def test_call_without_a_server_says_that_nothing_was_sent(project: Configure, paint: Task):
+def test_call_without_a_server_reports_that_nothing_was_sent(project: Configure, paint: Task):
     project(url="unix:///nowhere/at/all")
 
     with pytest.raises(ConnectionFailed, match="nothing was sent"):

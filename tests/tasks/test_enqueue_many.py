@@ -126,7 +126,7 @@ async def test_async_twin_sends_the_same(paint: Task):
 def scheduled(number: int) -> None: ...
 
 
-def test_another_backend_says_that_it_cannot(project: Configure, settings, paint: Task):
+def test_another_backend_reports_that_it_has_no_support(project: Configure, settings, paint: Task):
     package = "django.tasks" if HAS_NATIVE_TASKS else "django_tasks"
     settings.TASKS = {**settings.TASKS, "dummy": {"BACKEND": f"{package}.backends.dummy.DummyBackend"}}
     declared = task(scheduled)
@@ -140,7 +140,7 @@ def test_another_backend_says_that_it_cannot(project: Configure, settings, paint
 # -- Failures in the middle -------------------------------------------------------------------------------------------
 
 
-def test_server_that_is_full_in_the_middle_is_not_said_to_have_stored_nothing(paint: Task, exchanges: Exchanges):
+def test_full_server_in_the_middle_is_not_reported_as_if_nothing_was_stored(paint: Task, exchanges: Exchanges):
     paint.enqueue_many([[0]])
     exchanges.count, exchanges.full_after = 0, 2
 
@@ -152,7 +152,7 @@ def test_server_that_is_full_in_the_middle_is_not_said_to_have_stored_nothing(pa
     assert [call["id"] for call in received(2001)][1:] == list(caught.value.done.values())
 
 
-async def test_async_calls_of_which_some_were_sent_say_so(paint: Task, exchanges: Exchanges):
+async def test_partly_sent_async_calls_report_the_sent_ones(paint: Task, exchanges: Exchanges):
     await paint.aenqueue_many([[0]])
     exchanges.count, exchanges.full_after = 0, 1
 
@@ -162,7 +162,7 @@ async def test_async_calls_of_which_some_were_sent_say_so(paint: Task, exchanges
     assert list(caught.value.done) == list(range(1000))
 
 
-def test_lost_reply_in_the_middle_says_which_calls_may_have_been_sent(paint: Task, exchanges: Exchanges):
+def test_lost_reply_in_the_middle_reports_which_calls_may_have_been_sent(paint: Task, exchanges: Exchanges):
     paint.enqueue_many([[0]])
     exchanges.count, exchanges.lost_after = 0, 1
 
@@ -250,7 +250,7 @@ def test_equal_calls_take_three_round_trips_at_most(project: Configure, exchange
         assert {paint.get_result(each).id for each in ids} == {stands}
 
 
-def test_unique_calls_of_which_some_were_sent_say_so(project: Configure, exchanges: Exchanges):
+def test_partly_sent_unique_calls_report_the_sent_ones(project: Configure, exchanges: Exchanges):
     paint = declared_unique()
     first = paint.enqueue("red")
     exchanges.count, exchanges.full_after = 0, 1  # the second exchange is that of the call which is there already

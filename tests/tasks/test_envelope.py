@@ -44,13 +44,13 @@ def test_argument_that_contains_itself_is_refused_before_the_stack_is_used_up():
         new_envelope("shop.tasks.send", "t1", [cycle], {}).encode()
 
 
-def test_only_the_task_is_required_and_the_message_id_stands_in_for_the_id():
+def test_only_the_task_is_required_and_the_message_id_replaces_the_id():
     assert decode(b'{"task": "shop.tasks.ship"}', message_id=MESSAGE_ID) == Envelope(
         "shop.tasks.ship", MESSAGE_ID, [], {}
     )
 
 
-def test_unknown_fields_are_left_to_those_who_know_them():
+def test_unknown_fields_of_other_programs_are_unchanged():
     body = written(task="shop.tasks.ship", trace="00-abc", v=1, kwargs={"order": 7})
 
     assert decode(body, message_id=MESSAGE_ID).kwargs == {"order": 7}
@@ -81,7 +81,7 @@ def test_unknown_fields_are_left_to_those_who_know_them():
     ],
     ids=lambda body: body[:30].decode("ascii", "backslashreplace"),
 )
-def test_body_that_is_no_call_is_undecodable(body):
+def test_body_that_is_not_a_call_is_undecodable(body):
     assert reason_of(body) == "undecodable"
 
 

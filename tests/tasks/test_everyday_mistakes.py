@@ -59,7 +59,7 @@ def test_misspelt_methods_are_suggested(paint: Task[..., Any]):
         paint.enqeue  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_task_that_is_called_says_how_to_call_it(paint: Task[..., Any]):
+def test_calling_a_task_directly_explains_how_to_enqueue_it(paint: Task[..., Any]):
     with pytest.raises(TypeError, match=r"\.enqueue\(\.\.\.\) sends it to a worker, .*\.call\(\.\.\.\) runs it here"):
         paint("red")  # type: ignore[operator]
 
@@ -116,7 +116,9 @@ class Customer:
         (object(), r"argument 'colour' is an object, which JSON lacks; pass ids, numbers, text, lists, dicts"),
     ],
 )
-def test_argument_that_json_lacks_is_named_with_what_to_pass_instead(paint: Task[..., Any], value: Any, said: str):
+def test_argument_that_json_cannot_represent_is_reported_with_an_alternative(
+    paint: Task[..., Any], value: Any, said: str
+):
     with pytest.raises((TypeError, ValueError), match=said):
         paint.enqueue(value)
 
@@ -150,7 +152,7 @@ def test_number_as_backoff_names_fixed(project: Configure):
         topic_task("orders", group="billing", backoff=5)(lambda message: None)  # type: ignore[arg-type]
 
 
-def test_period_without_a_unit_asks_for_one(project: Configure, monkeypatch: pytest.MonkeyPatch):
+def test_period_without_a_unit_is_refused(project: Configure, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(schedule, "_declared", {})
     with pytest.raises(TypeError, match=r"every\(5\) has no unit; write @every\(minutes=5\)"):
         every(5)
@@ -160,14 +162,14 @@ def test_period_without_a_unit_asks_for_one(project: Configure, monkeypatch: pyt
         cron(lambda: None)  # type: ignore[arg-type]
 
 
-def test_call_that_was_sent_is_no_step_of_a_workflow(paint: Task[..., Any]):
+def test_sent_call_cannot_be_a_step_of_a_workflow(paint: Task[..., Any]):
     sent: Any = paint.enqueue("red")
     for make in (lambda: chain(sent), lambda: group([sent]), lambda: chain(call(paint, "red"), on_failure=sent)):
         with pytest.raises(TypeError, match=r"enqueue\(\) has sent already .*write call\(task, \.\.\.\)"):
             make()
 
 
-def test_reliable_queue_is_no_queue_of_a_task(paint: Task[..., Any], settings: Any):
+def test_reliable_queue_is_not_a_queue_of_a_task(paint: Task[..., Any], settings: Any):
     settings.RSMQ = {**settings.RSMQ, "RELIABLE": {"orders": {}}}
 
     with pytest.raises(
@@ -179,7 +181,7 @@ def test_reliable_queue_is_no_queue_of_a_task(paint: Task[..., Any], settings: A
 # -- Topics --------------------------------------------------------------------------------------------------------
 
 
-def test_topic_that_the_settings_do_not_name_is_asked_for(project: Configure, settings: Any):
+def test_topic_outside_of_the_settings_needs_an_option(project: Configure, settings: Any):
     settings.RSMQ = {**settings.RSMQ, "TOPICS": ["orders"]}
     publish("orders", "a")
 
@@ -206,7 +208,7 @@ def test_worker_does_not_start_with_a_function_that_follows_an_unlisted_topic(pr
 # -- Tasks that a worker does not know -----------------------------------------------------------------------------
 
 
-def test_module_that_is_not_imported_is_named_with_what_to_do(
+def test_module_that_is_not_imported_is_reported_with_a_remedy(
     tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -230,7 +232,7 @@ def test_misspelt_task_is_suggested(project: Configure):
     assert why_unknown(path).endswith(f"Did you mean {declared.module_path!r}?")
 
 
-def test_dead_letter_of_an_unknown_task_says_why(project: Configure):
+def test_dead_letter_of_an_unknown_task_has_the_reason(project: Configure):
     send_raw('{"task": "shopp.tasks.send"}')
 
     work()

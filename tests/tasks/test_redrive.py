@@ -66,7 +66,7 @@ def test_result_keeps_the_attempts_and_errors_of_an_earlier_life(project: Config
     assert server.redis.keys("rsmq::released:*") == []
 
 
-def test_failure_record_tells_of_earlier_lives(project: Configure, server: PrivateServer):
+def test_failure_record_has_earlier_failures(project: Configure, server: PrivateServer):
     patient = Patient()
     patient.task.enqueue()
     work()
@@ -89,7 +89,7 @@ def test_failure_record_tells_of_earlier_lives(project: Configure, server: Priva
     assert server.redis.keys("rsmq::released:*") == [b"rsmq::released:default-dead"]
 
 
-def test_redriven_message_that_crashes_still_knows_its_history(project: Configure, server: PrivateServer):
+def test_redriven_message_that_crashes_keeps_its_history(project: Configure, server: PrivateServer):
     patient = Patient(max_attempts=1)
     patient.task.enqueue()
     for _ in range(3):
@@ -112,12 +112,12 @@ def test_only_the_last_lives_are_kept_and_in_short():
 
 
 @pytest.mark.parametrize("garbage", [b"", b"{", b"[1]", b'"text"', b"\xff", b"[" * 100_000])
-def test_record_that_is_none_of_ours_has_no_lives(garbage: bytes):
+def test_record_in_another_format_has_no_history(garbage: bytes):
     assert lives_of(garbage) == ""
 
 
 @pytest.mark.parametrize("history", ["text", 7, [1, "a", None], {"a": 1}])
-def test_history_that_is_none_of_ours_is_left_out(history: Any):
+def test_history_in_another_format_is_left_out(history: Any):
     assert lives_of(json.dumps({"reason": "crashed", "history": history}).encode()) == '[{"reason":"crashed"}]'
 
 
@@ -151,7 +151,9 @@ def buried(project: Configure) -> list[str]:
         ({"until": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}, []),
     ],
 )
-def test_what_was_asked_for_goes_and_the_rest_stays(buried: list[str], choice: dict[str, Any], chosen: list[int]):
+def test_requested_messages_are_removed_and_the_rest_stays(
+    buried: list[str], choice: dict[str, Any], chosen: list[int]
+):
     told: list[int] = []
 
     redriven = redrive("default-dead", on_progress=told.append, **choice)
@@ -195,7 +197,7 @@ def test_command_goes_through_all_dead_letter_queues(project: Configure):
     )
 
 
-def test_dry_run_groups_what_would_go_and_changes_nothing(buried: list[str]):
+def test_dry_run_groups_the_messages_to_move_and_changes_nothing(buried: list[str]):
     shown = run("default-dead", "--dry-run")
 
     assert "COUNT  TO" in shown and "\x1b" not in shown
@@ -216,7 +218,7 @@ def test_command_takes_filters_a_limit_and_a_rate(buried: list[str]):
     assert done == "redriven 1 message from default-dead: 1 to default\n"
 
 
-def test_what_stays_although_it_was_meant_is_an_error(project: Configure):
+def test_matching_messages_that_stay_are_an_error(project: Configure):
     project()
     ensure_queue("default-dead").send("nobody knows where from")
 

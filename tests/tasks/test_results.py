@@ -115,7 +115,7 @@ def test_value_none_differs_from_no_value(backend):
     assert result.return_value is None
 
 
-def test_failed_attempt_is_ready_again_and_tells_its_error(project: Configure, backend):
+def test_failed_attempt_is_ready_again_and_has_its_error(project: Configure, backend):
     def fail() -> None:
         raise OSError("no paint left")
 
@@ -218,7 +218,7 @@ def test_record_is_plain_enough_for_programs_in_other_languages(server: PrivateS
 
 
 @pytest.mark.parametrize("settlement", ["returns", "is tried again", "dies"])
-def test_key_of_a_result_that_another_program_uses_holds_nobody_up(server: PrivateServer, backend, settlement: str):
+def test_result_key_of_another_type_does_not_block_settlements(server: PrivateServer, backend, settlement: str):
     runs: list[int] = []
 
     def run(number: int) -> int:
@@ -287,7 +287,7 @@ def test_value_that_is_not_json_is_a_result_that_does_not_exist(server: PrivateS
         backend.get_result(damaged.id)
 
 
-def test_finished_result_is_kept_as_long_as_its_task_says(server: PrivateServer, backend):
+def test_finished_result_is_kept_for_the_time_to_live_of_its_task(server: PrivateServer, backend):
     kept = declare(result_ttl_s=60)(lambda: None).enqueue()
     assert ttl_s(server, kept.id) > UNFINISHED_TTL_S - 60  # waiting is no reason to be forgotten
 
@@ -315,7 +315,7 @@ def test_task_without_results_leaves_nothing_behind(server: PrivateServer, backe
     assert [key for key in server.redis.keys("rsmq::*") if not key.startswith((b"rsmq::stats", b"rsmq::events"))] == []
 
 
-def test_result_of_a_task_whose_function_is_gone_can_still_be_read(monkeypatch, backend):
+def test_result_of_a_task_that_is_not_declared_any_more_can_still_be_read(monkeypatch, backend):
     def gone(number: int) -> int:
         return number
 
@@ -331,7 +331,7 @@ def test_result_of_a_task_whose_function_is_gone_can_still_be_read(monkeypatch, 
         result.task.call()
 
 
-def test_result_of_a_message_that_somebody_purged_can_still_be_read(backend):
+def test_result_of_a_purged_message_can_still_be_read(backend):
     sent = declare(lambda: None).enqueue()
     get_queue("default").pop()
 

@@ -54,7 +54,7 @@ def test_jitter_adds_up_to_its_share_and_differs_from_call_to_call():
 # -- How long to wait ----------------------------------------------------------------------------------------------
 
 
-def test_failed_attempt_waits_as_the_backoff_says():
+def test_failed_attempt_is_retried_after_the_backoff():
     counting = policy(backoff=lambda attempt: attempt * 10)
 
     assert counting.wait_s(3, ValueError()) == 30
@@ -76,7 +76,7 @@ def test_wait_is_never_negative():
     assert policy().wait_s(1, Retry(after_s=-5)) == 0
 
 
-def test_retry_tells_its_reason():
+def test_retry_is_logged_with_its_reason():
     assert str(Retry("gate not known yet", after_s=1)) == "gate not known yet"
     assert "asked to be run again" in str(Retry(after_s=1))
 
@@ -174,13 +174,13 @@ def test_postponing_by_no_number_is_refused(after_s: Any):
     ("backoff", "way"),
     [(5, "; write fixed(5)"), (0.5, "; write fixed(0.5)"), ("5", ", such as fixed(60) or exponential()")],
 )
-def test_a_backoff_that_is_no_function_is_explained(backoff: object, way: str):
+def test_a_backoff_that_is_not_a_function_is_explained(backoff: object, way: str):
     text = f"backoff is {backoff!r}; it must be a function of the attempt that returns seconds"
 
     assert wrong_backoff(backoff) == text + way
 
 
-def test_a_timeout_counts_as_an_exception_and_what_ends_a_process_does_not():
+def test_a_timeout_counts_as_an_exception_and_an_exit_of_the_process_does_not():
     picky = policy(give_up_on=(Exception,))
 
     assert picky.gives_up_on(TaskTimeout())

@@ -130,7 +130,7 @@ async def test_everything_has_an_async_form(greet: Task, server: PrivateServer):
         ({"every_s": 60, "queue": "nowhere"}, "Queue 'nowhere' is not in RSMQ"),
     ],
 )
-def test_mistake_is_refused_with_what_to_do(greet: Task, options: dict[str, Any], complaint: str):
+def test_mistake_is_refused_with_a_remedy(greet: Task, options: dict[str, Any], complaint: str):
     with pytest.raises(ValueError, match="schedule 'hello'") as refused:
         schedules.add("hello", greet, **({"args": ["Ada"]} | options))
 
@@ -167,7 +167,7 @@ def test_name_is_given_once(greet: Task):
     assert schedules.get("hello").when == "every 1 min"
 
 
-def test_unknown_name_is_said(greet: Task):
+def test_unknown_name_is_reported(greet: Task):
     for act in (
         schedules.get,
         schedules.remove,
@@ -180,7 +180,7 @@ def test_unknown_name_is_said(greet: Task):
             act("nobody")
 
 
-def test_what_the_code_declares_is_changed_in_the_code(greet: Task):
+def test_declared_schedule_is_changed_in_the_code_only(greet: Task):
     every(minutes=1, name="hello", args=["Ada"])(greet)
     new_scheduler().look()
 
@@ -202,7 +202,7 @@ def test_there_is_a_limit(greet: Task, server: PrivateServer):
 # -- Declaring -----------------------------------------------------------------------------------------------------
 
 
-def test_decorators_leave_the_task_as_it_is(greet: Task):
+def test_decorators_do_not_change_the_task(greet: Task):
     assert every(minutes=1, args=["Ada"])(greet) is greet
     assert cron("0 7 * * *", name="morning", args=["Ada"])(greet) is greet
 
@@ -214,7 +214,7 @@ def test_decorator_below_the_task_is_refused(greet: Task):
         def naked() -> None: ...
 
 
-def test_wrong_decorator_is_refused_where_it_stands(greet: Task):
+def test_wrong_decorator_is_refused_at_the_declaration(greet: Task):
     with pytest.raises(ValueError, match="It must be a cron expression"):
         cron("every morning")(greet)
     with pytest.raises(ValueError, match="It must be seconds from 1 to"):

@@ -39,7 +39,7 @@ def reason(body: bytes, queue: QueueSettings, name: str = "mail") -> str:
 
 
 @pytest.mark.parametrize("queue", [PLAIN, SIGNED, ENCRYPTED], ids=["plain", "signed", "encrypted"])
-def test_what_was_sealed_is_read_again(queue: QueueSettings):
+def test_sealed_body_is_read_again(queue: QueueSettings):
     assert unseal(seal(BODY, queue, name="mail"), queue, name="mail") == BODY
 
 
@@ -54,7 +54,7 @@ def test_a_signed_body_can_be_read_and_checked_by_any_language():
     assert len(bytes.fromhex(wrapper["signature_v2"])) == 32
 
 
-def test_an_encrypted_body_tells_nothing():
+def test_an_encrypted_body_is_not_shown():
     assert b"shop.tasks" not in seal(BODY, ENCRYPTED, name="mail")
 
 
@@ -142,7 +142,7 @@ def test_without_the_setting_a_message_carries_no_old_signature():
 
 
 @pytest.mark.parametrize("day", ["tomorrow", "2027-1-1", 20270101, ""])
-def test_a_day_that_is_no_date_is_a_problem_of_the_settings(day: object):
+def test_a_day_that_is_not_a_date_is_a_problem_of_the_settings(day: object):
     queues = {"mail": {"OLD_SIGNATURES_UNTIL": day}}
     _, problems = read_settings({"CONNECTIONS": {"default": {"URL": "redis://h"}}, "QUEUES": queues})
 
@@ -165,13 +165,13 @@ def test_a_day_that_is_no_date_is_a_problem_of_the_settings(day: object):
         b"[" * 100_000,
     ],
 )
-def test_what_is_not_sealed_is_refused(body: bytes):
+def test_unsealed_message_is_refused(body: bytes):
     assert reason(body, SIGNED) == "unsigned"
     assert reason(body, ENCRYPTED) == "not_decrypted"
 
 
 @pytest.mark.parametrize("signature", ["", "é", "\ud83e", "0" * 64])
-def test_a_wrong_signature_is_refused_whatever_it_looks_like(signature: str):
+def test_a_wrong_signature_of_any_form_is_refused(signature: str):
     assert reason(json.dumps({"signed": "x", "signature_v2": signature}).encode(), SIGNED) == "bad_signature"
 
 

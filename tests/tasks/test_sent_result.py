@@ -52,7 +52,7 @@ def test_it_is_equal_to_djangos_own_result_with_the_same_fields(paint: Task):
         result.return_value  # noqa: B018 - a property
 
 
-def test_it_shows_the_arguments_that_were_sent_whatever_the_sender_does_with_them_afterwards(paint: Task):
+def test_it_shows_the_arguments_that_were_sent_even_if_the_sender_changes_them_afterwards(paint: Task):
     colours = ["red"]
     result = paint.enqueue(colours)
 
@@ -72,7 +72,7 @@ def test_it_is_frozen_and_has_no_other_attributes(paint: Task):
         result.colour  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_copies_and_replacements_know_what_was_never_looked_at(paint: Task):
+def test_copies_and_replacements_have_fields_that_were_never_read_before(paint: Task):
     result = paint.enqueue("red", coats=2)
 
     replaced = dataclasses.replace(result, status=TaskResultStatus.FAILED)
@@ -81,7 +81,7 @@ def test_copies_and_replacements_know_what_was_never_looked_at(paint: Task):
     assert (replaced.args, replaced.kwargs, replaced.status) == (["red"], {"coats": 2}, TaskResultStatus.FAILED)
 
 
-def test_it_is_pickled_with_its_task_and_what_using_changed(paint: Task):
+def test_it_is_pickled_with_its_task_and_the_changes_of_using(paint: Task):
     result = paint.using(priority=5, tags=["gold"]).enqueue("red", coats=2)
 
     again = pickle.loads(pickle.dumps(result))
@@ -91,7 +91,7 @@ def test_it_is_pickled_with_its_task_and_what_using_changed(paint: Task):
     assert pickle.loads(pickle.dumps(paint)) is paint
 
 
-def test_what_was_refreshed_stays_when_the_rest_is_looked_at(paint: Task):
+def test_refreshed_data_stays_when_other_fields_are_read(paint: Task):
     result = paint.enqueue("red")
     get_queue("default").client.connection.exchange([("HSET", f"rsmq::result:{result.id}", "status", "RUNNING")])
 
@@ -100,7 +100,7 @@ def test_what_was_refreshed_stays_when_the_rest_is_looked_at(paint: Task):
     assert (result.status, result.args) == (TaskResultStatus.RUNNING, ["red"])
 
 
-def test_what_was_refreshed_stays_although_another_thread_was_about_to_look_for_the_first_time(
+def test_refreshed_data_stays_although_another_thread_was_about_to_read_for_the_first_time(
     paint: Task, monkeypatch: pytest.MonkeyPatch
 ):
     result = paint.enqueue("red")
@@ -125,7 +125,7 @@ def test_what_was_refreshed_stays_although_another_thread_was_about_to_look_for_
     assert result.status is TaskResultStatus.RUNNING
 
 
-async def test_what_was_refreshed_on_the_event_loop_stays_too(paint: Task):
+async def test_data_refreshed_on_the_event_loop_stays_too(paint: Task):
     result = await paint.aenqueue("red")
     get_queue("default").client.connection.exchange([("HSET", f"rsmq::result:{result.id}", "status", "RUNNING")])
 
@@ -134,7 +134,7 @@ async def test_what_was_refreshed_on_the_event_loop_stays_too(paint: Task):
     assert (result.status, result.args) == (TaskResultStatus.RUNNING, ["red"])
 
 
-def test_arguments_of_a_sealed_call_are_shown_though_the_keys_are_gone(project: Configure, paint: Task):
+def test_arguments_of_a_signed_call_are_shown_after_its_keys_were_removed(project: Configure, paint: Task):
     project(default={"SIGNING_KEYS": ["k" * 32]})
     result = paint.enqueue("red")
 
@@ -146,14 +146,14 @@ def test_arguments_of_a_sealed_call_are_shown_though_the_keys_are_gone(project: 
 # -- What Django's own tests of backends ask for ----------------------------------------------------------------------
 
 
-def test_it_is_equal_to_what_get_result_finds(paint: Task):
+def test_it_is_equal_to_the_result_of_get_result(paint: Task):
     result = paint.enqueue("red", coats=2)
 
     assert result == task_backends["default"].get_result(result.id)
     assert result == paint.get_result(result.id)
 
 
-async def test_it_is_equal_to_what_aget_result_finds(paint: Task):
+async def test_it_is_equal_to_the_result_of_aget_result(paint: Task):
     result = await paint.aenqueue("red", coats=2)
 
     assert result == await task_backends["default"].aget_result(result.id)

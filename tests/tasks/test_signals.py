@@ -36,13 +36,13 @@ def test_sender_is_the_class_of_the_backend(project: Configure, heard):
     assert heard[0][1] is result
 
 
-async def test_async_enqueue_tells_it_too(project: Configure, heard):
+async def test_async_enqueue_reports_it_too(project: Configure, heard):
     result = await declare(lambda: None).aenqueue()
 
     assert heard == [(RSMQBackend, result)]
 
 
-def test_listener_hears_of_a_call_that_is_in_the_queue(project: Configure):
+def test_listener_is_called_for_a_call_that_is_in_the_queue(project: Configure):
     found = []
 
     def look(**_: Any) -> None:
@@ -55,7 +55,7 @@ def test_listener_hears_of_a_call_that_is_in_the_queue(project: Configure):
     assert found == [1]
 
 
-def test_call_that_is_refused_is_not_told(project: Configure, heard):
+def test_refused_call_is_not_announced(project: Configure, heard):
     with pytest.raises(TypeError):
         declare(lambda what: None).enqueue(object())
 
@@ -63,7 +63,7 @@ def test_call_that_is_refused_is_not_told(project: Configure, heard):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_each_of_many_calls_is_told_with_its_own_id_and_arguments(project: Configure, heard, is_async: bool):
+def test_each_of_many_calls_is_announced_with_its_own_id_and_arguments(project: Configure, heard, is_async: bool):
     declared = declare(lambda number: None)
     calls = [[1], {"number": 2}, [3]]
 
@@ -75,7 +75,7 @@ def test_each_of_many_calls_is_told_with_its_own_id_and_arguments(project: Confi
     assert [result.enqueued_at for _, result in heard] == [declared.get_result(each).enqueued_at for each in ids]
 
 
-def test_of_many_unique_calls_only_those_are_told_that_were_sent(project: Configure, heard):
+def test_only_sent_calls_of_many_unique_ones_are_announced(project: Configure, heard):
     declared = declare(unique=Unique())(lambda number: None)
 
     declared.enqueue_many([[1], [1], [2]])
@@ -84,7 +84,7 @@ def test_of_many_unique_calls_only_those_are_told_that_were_sent(project: Config
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_calls_of_a_transaction_are_told_when_they_are_sent(configure: Configure, heard):
+def test_many_calls_of_a_transaction_are_announced_when_they_are_sent(configure: Configure, heard):
     configure(on_commit=True)
     declared = declare(lambda number: None)
     with transaction.atomic():

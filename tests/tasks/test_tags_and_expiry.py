@@ -68,7 +68,7 @@ def test_a_late_ending_leaves_the_tag_of_a_task_that_another_worker_runs(
 
 @pytest.mark.parametrize("ask", [tagged, cancel_tagged])
 @pytest.mark.parametrize("tag", [["mail"], "", None])
-def test_what_is_no_tag_is_refused_rather_than_not_found(project: Configure, ask: Any, tag: Any):
+def test_invalid_tag_is_refused_instead_of_not_found(project: Configure, ask: Any, tag: Any):
     with pytest.raises(ValueError, match="is no tag"):
         ask(tag)
 
@@ -100,7 +100,7 @@ def test_all_tasks_of_a_tag_are_cancelled_together_waiting_and_running(project: 
     assert cancel_tagged("tour") == 0
 
 
-def test_one_that_was_cancelled_by_its_id_is_found_no_more(project: Configure):
+def test_call_that_was_cancelled_by_its_id_is_not_found_by_its_tag(project: Configure):
     task: Task[..., Any] = declare(tags=["mail"])(lambda: None)
     for result_ttl_s in (3600, 0):
         assert cancel(task.using(result_ttl_s=result_ttl_s).enqueue().id)
@@ -118,7 +118,7 @@ def test_ids_that_mean_nothing_any_more_do_not_stop_a_cancellation(project: Conf
 
 
 @pytest.mark.parametrize("tags", ["mail", [""], ["x" * 101], [7], ["two\nlines"]])
-def test_what_is_no_tag_is_refused(project: Configure, tags: Any):
+def test_invalid_tag_is_refused(project: Configure, tags: Any):
     with pytest.raises(ValueError, match="tags"):
         declare(tags=tags)(lambda: None)
 
@@ -236,7 +236,7 @@ def test_a_tag_is_kept_for_longer_than_its_call_waits(project: Configure, server
 
 
 @pytest.mark.parametrize(("received_before_s", "is_too_late"), [(61, True), (59, False)])
-def test_a_call_whose_id_tells_no_time_expires_after_its_first_receive(received_before_s: int, is_too_late: bool):
+def test_a_call_whose_id_contains_no_time_expires_after_its_first_receive(received_before_s: int, is_too_late: bool):
     message = Message("an id of another program", b"", 2, int(NOW_MS - received_before_s * 1000))
 
     assert has_expired({"expires_in_s": 60}, message, attempt=1, wait_us=None, now_ms=NOW_MS) is is_too_late

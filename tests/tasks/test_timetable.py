@@ -38,7 +38,7 @@ def local_times(timetable: Timetable, first: str, last: str, zone: str) -> list[
 # -- Periods -------------------------------------------------------------------------------------------------------
 
 
-def test_period_is_due_at_its_multiples_whenever_one_asks():
+def test_period_is_due_at_its_multiples_at_any_time_of_the_call():
     timetable = Every(period_ms=5_000)
 
     assert [timetable.after(now) for now in (0, 1, 4_999.9, 5_000, 12_345)] == [5_000, 5_000, 5_000, 10_000, 15_000]
@@ -116,7 +116,7 @@ def test_new_york_changes_its_clocks_on_other_days():
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "UTC"])
 @pytest.mark.parametrize("expression", ["30 2 * * *", "*/20 * * * *", "15 1-3 * * *", "0 0 * * SUN", "*/10 * * * * *"])
-def test_looking_back_finds_what_looking_ahead_found(zone: str, expression: str):
+def test_reading_backwards_finds_the_same_events_as_reading_forwards(zone: str, expression: str):
     timetable = Cron(expression, zone)
     for day in ("2026-03-08", "2026-03-29", "2026-10-25", "2026-11-01"):
         ahead, tick = [], ms(day) - 12 * HOUR_MS
@@ -129,7 +129,7 @@ def test_looking_back_finds_what_looking_ahead_found(zone: str, expression: str)
 
 
 @pytest.mark.parametrize("text", ["", "* * * *", "61 * * * *", "0 0 31 2 *", "every day", "* * * * * * *", None, 7])
-def test_what_is_no_cron_expression_is_recognised(text: object):
+def test_invalid_cron_expressions_are_recognised(text: object):
     assert not is_cron(text)
 
 

@@ -45,7 +45,7 @@ def test_decorated_function_stays_an_ordinary_function():
         ({"group": "messages"}, "reserved group name"),
     ],
 )
-def test_what_cannot_work_is_refused_where_it_is_declared(options: dict, says: str):
+def test_invalid_option_is_refused_at_the_declaration(options: dict, says: str):
     with pytest.raises(InvalidTask, match=says):
         topic_task("orders", **({"group": "billing"} | options))(handle)
 
@@ -140,7 +140,7 @@ def test_mistakes_are_raised_at_once_and_not_at_the_commit(project):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_message_is_what_it_was_when_publish_was_called(project):
+def test_message_has_the_values_from_the_call_of_publish(project):
     project(on_commit=True)
     headers, body = {"a": "1"}, bytearray(b"before")
 

@@ -61,7 +61,7 @@ def test_a_lock_that_another_program_wrote_is_named(paint: Declare, server: Priv
         task.enqueue("red")
 
 
-def test_the_same_call_that_is_sent_a_second_time_is_there_once_and_is_no_duplicate_of_itself(paint: Declare):
+def test_a_call_that_is_sent_twice_is_stored_once_and_is_not_a_duplicate_of_itself(paint: Declare):
     task = paint(mode="replace")
     outgoing = prepare(task, [(["red"], {})])
 
@@ -84,19 +84,19 @@ def test_an_equal_call_is_dropped_and_has_the_result_of_the_first(paint: Declare
     assert task.enqueue("blue").id != first.id
 
 
-def test_calls_are_told_apart_by_the_arguments_named(paint: Declare):
+def test_calls_are_distinguished_by_the_arguments_named(paint: Declare):
     task = paint(by=["colour"])
 
     assert task.enqueue("red", coats=1).id == task.enqueue("red", coats=2).id != task.enqueue("blue").id
 
 
-def test_calls_are_told_apart_by_a_function(paint: Declare):
+def test_calls_are_distinguished_by_a_function(paint: Declare):
     task = paint(by=lambda colour, **_: colour[0])
 
     assert task.enqueue("red").id == task.enqueue("rose").id != task.enqueue("blue").id
 
 
-def test_the_context_is_no_argument(project: Configure):
+def test_the_context_does_not_count_as_an_argument(project: Configure):
     task: Task[..., Any] = declare(unique=Unique(), takes_context=True)(lambda context, number: None)
 
     assert task.enqueue(1).id == task.enqueue(number=1).id != task.enqueue(2).id
@@ -152,7 +152,7 @@ def test_after_the_end_the_next_one_is_sent(paint: Declare):
     assert task.enqueue().id != first.id
 
 
-def test_nothing_remains_of_one_that_has_ended(paint: Declare, server: PrivateServer):
+def test_ended_call_leaves_no_data(paint: Declare, server: PrivateServer):
     paint().enqueue()
 
     work()
@@ -161,7 +161,7 @@ def test_nothing_remains_of_one_that_has_ended(paint: Declare, server: PrivateSe
 
 
 @pytest.mark.parametrize(("scope", "sent"), [("pending", 2), ("running", 1)])
-def test_a_running_one_stands_only_for_the_scope_running(paint: Declare, scope: str, sent: int):
+def test_a_running_call_blocks_equal_calls_only_for_the_scope_running(paint: Declare, scope: str, sent: int):
     task = paint(scope=scope)
     first = task.enqueue()
     get_queue("default").receive()
@@ -172,7 +172,7 @@ def test_a_running_one_stands_only_for_the_scope_running(paint: Declare, scope: 
     assert len(waiting()) == sent
 
 
-def test_one_that_waits_for_its_retry_still_stands(project: Configure):
+def test_call_that_waits_for_its_retry_blocks_equal_calls(project: Configure):
     def stubborn() -> None:
         raise Retry(after_s=3600)
 
@@ -185,7 +185,7 @@ def test_one_that_waits_for_its_retry_still_stands(project: Configure):
     assert task.enqueue().id == first.id
 
 
-def test_one_that_failed_for_good_no_longer_stands(project: Configure):
+def test_call_that_failed_for_good_does_not_block_equal_calls(project: Configure):
     task: Task[..., Any] = declare(unique=Unique(), max_attempts=1)(lambda: 1 / 0)
     first = task.enqueue()
 
@@ -194,7 +194,7 @@ def test_one_that_failed_for_good_no_longer_stands(project: Configure):
     assert task.enqueue().id != first.id
 
 
-def test_one_that_was_purged_no_longer_stands(paint: Declare):
+def test_purged_call_does_not_block_equal_calls(paint: Declare):
     task = paint()
     first = task.enqueue()
     purge(get_client(), "default")
@@ -202,7 +202,7 @@ def test_one_that_was_purged_no_longer_stands(paint: Declare):
     assert task.enqueue().id != first.id
 
 
-def test_a_window_holds_whatever_becomes_of_the_first(paint: Declare):
+def test_a_window_applies_regardless_of_the_outcome_of_the_first_call(paint: Declare):
     task = paint(scope="window", window_s=3600)
     first = task.enqueue()
     work()
@@ -247,7 +247,7 @@ def test_uniqueness_holds_across_priorities_and_queues(configure: Configure):
 # -- What becomes of the next one ------------------------------------------------------------------------------------
 
 
-def test_the_new_call_takes_the_place_of_one_that_waits(paint: Declare):
+def test_the_new_call_replaces_a_waiting_one(paint: Declare):
     task = paint(by=["colour"], mode="replace")
     first = task.enqueue("red", coats=1)
 
@@ -257,7 +257,7 @@ def test_the_new_call_takes_the_place_of_one_that_waits(paint: Declare):
     assert task.get_result(first.id).id == second.id
 
 
-def test_one_that_runs_is_not_replaced(paint: Declare):
+def test_running_call_is_not_replaced(paint: Declare):
     task = paint(mode="replace")
     first = task.enqueue()
     get_queue("default").receive()

@@ -142,7 +142,7 @@ MADE, COUNTED = 1, 2
 
 
 @pytest.mark.usefixtures("in_several_exchanges")
-def test_server_that_is_full_in_the_middle_cancels_the_workflow_and_says_which_members_were_sent(
+def test_server_that_is_full_in_the_middle_cancels_the_workflow_and_reports_the_sent_members(
     double: Any, exchanges: Exchanges
 ):
     exchanges.full_after = COUNTED + 1
@@ -163,7 +163,7 @@ def test_server_that_is_full_in_the_middle_cancels_the_workflow_and_says_which_m
 
 
 @pytest.mark.usefixtures("in_several_exchanges")
-async def test_async_workflow_that_is_interrupted_says_the_same(double: Any, exchanges: Exchanges):
+async def test_async_workflow_that_is_interrupted_reports_the_same(double: Any, exchanges: Exchanges):
     exchanges.full_after = COUNTED + 1
 
     with pytest.raises(WorkflowInterrupted) as caught:
@@ -173,7 +173,7 @@ async def test_async_workflow_that_is_interrupted_says_the_same(double: Any, exc
 
 
 @pytest.mark.usefixtures("in_several_exchanges")
-def test_lost_reply_in_the_middle_says_which_members_may_have_been_sent(double: Any, exchanges: Exchanges):
+def test_lost_reply_in_the_middle_reports_which_members_may_have_been_sent(double: Any, exchanges: Exchanges):
     exchanges.lost_after, exchanges.lost = COUNTED + 1, 1
 
     with pytest.raises(WorkflowInterrupted, match="1000 of 2500 members were sent, 1000 may have been") as caught:
@@ -253,7 +253,9 @@ def test_workflow_whose_server_goes_while_it_is_sealed_may_be_complete(double: A
 
 
 @pytest.mark.usefixtures("in_several_exchanges")
-def test_workflow_that_is_cancelled_while_it_is_sent_tells_its_sender(double: Any, monkeypatch: pytest.MonkeyPatch):
+def test_workflow_that_is_cancelled_while_it_is_sent_raises_an_error_in_its_sender(
+    double: Any, monkeypatch: pytest.MonkeyPatch
+):
     send = workflow_sending._send
 
     def send_and_cancel(plan: Any, *rest: Any) -> None:

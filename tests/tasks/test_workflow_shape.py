@@ -41,7 +41,7 @@ def test_tasks_that_run_afterwards_are_part_of_it():
     assert (shape_of(("a",)).then, shape_of(("a",)).on_failure) == ("", "")
 
 
-def test_a_map_is_its_task_whatever_the_number_of_items():
+def test_a_map_is_shown_as_one_task_for_any_number_of_items():
     shape = shape_of(("a",), ("a",), mapped="shop.resize")
 
     assert (shape.runs, shape.ids) == ((run(0, "shop.resize"),), ())
@@ -54,7 +54,7 @@ def test_ids_are_kept_of_small_workflows(count: int, has_ids: bool):
 
 
 @pytest.mark.parametrize("count", [MAX_RUNS, MAX_RUNS + 1, MAX_RUNS + 5])
-def test_only_so_many_kinds_of_members_are_told_apart(count: int):
+def test_a_bounded_number_of_kinds_of_members_is_distinguished(count: int):
     runs = shape_of(*[(f"task{number}",) for number in range(count)]).runs
 
     assert len(runs) == MAX_RUNS
@@ -62,7 +62,7 @@ def test_only_so_many_kinds_of_members_are_told_apart(count: int):
     assert runs[-1] == (run(1, f"task{count - 1}") if count == MAX_RUNS else Run(count - MAX_RUNS + 1, (Steps("", 1),)))
 
 
-def test_only_so_many_kinds_of_steps_are_told_apart():
+def test_a_bounded_number_of_kinds_of_steps_is_distinguished():
     (found,) = shape_of(tuple(f"task{number}" for number in range(MAX_RUNS + 3))).runs
 
     assert len(found.steps) == MAX_RUNS
@@ -95,7 +95,7 @@ def test_long_names_are_cut():
         "[" * 100_000,
     ],
 )
-def test_what_no_sender_has_written_is_an_empty_shape(text: str):
+def test_invalid_shape_is_empty(text: str):
     assert read_shape(text) == Shape()
 
 

@@ -34,7 +34,7 @@ async def coroutine() -> None:
 
 
 @pytest.mark.parametrize("run", [function, coroutine])
-def test_place_of_a_run_is_free_when_redis_knows_how_it_went(project: Configure, run: Any):
+def test_slot_of_a_run_is_free_when_its_outcome_is_settled(project: Configure, run: Any):
     declare(ack="each")(run).enqueue()
     worker = new_worker(threads=1, async_tasks=1)
     source = worker.sources[0]
@@ -65,7 +65,7 @@ def test_batches_are_acknowledged_before_the_next_begins(project: Configure):
     assert seen == [12, 8, 4]
 
 
-def test_failed_run_is_told_before_the_next_begins(project: Configure):
+def test_failed_run_is_settled_before_the_next_begins(project: Configure):
     seen: list[int] = []
 
     def run() -> None:
@@ -96,7 +96,7 @@ def test_message_of_a_reliable_queue_is_acknowledged_before_the_next_begins(proj
     assert all(acked)
 
 
-def test_damaged_queue_holds_up_nobody_who_waits(project: Configure, server: PrivateServer):
+def test_damaged_queue_does_not_block_waiting_consumers_of_other_queues(project: Configure, server: PrivateServer):
     project(default={}, mended={})
     ran = threading.Event()
 
@@ -111,7 +111,7 @@ def test_damaged_queue_holds_up_nobody_who_waits(project: Configure, server: Pri
         worker.stop(within_s=0)
 
 
-def test_whoever_waits_does_so_for_one_lease_at_most():
+def test_waiting_calls_wait_for_one_lease_at_most():
     ack_waiter = AckWaiter(patience_s=0.01)
 
     ack_waiter.wait()
@@ -129,7 +129,7 @@ async def test_coroutine_that_is_cancelled_while_it_waits_has_ended():
 
 
 @pytest.mark.parametrize("ack", ["all", "", None, True])
-def test_what_is_no_way_to_acknowledge_is_refused(ack: Any):
+def test_invalid_way_to_acknowledge_is_refused(ack: Any):
     with pytest.raises(ValueError, match="ack is .* must be 'batch' or 'each'"):
         declare(ack=ack)(lambda: None)
 

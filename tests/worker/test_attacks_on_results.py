@@ -90,9 +90,7 @@ def test_before_the_last_day_of_old_signatures_the_release_before_can_read_resul
 
 
 @pytest.mark.parametrize("is_replaced", [False, True], ids=["its own call", "another call in its place"])
-def test_what_is_left_of_a_cancelled_call_cannot_be_run(
-    sealed: dict[str, Any], server: PrivateServer, is_replaced: bool
-):
+def test_record_of_a_cancelled_call_cannot_be_run(sealed: dict[str, Any], server: PrivateServer, is_replaced: bool):
     """Without its arguments it is a call that no process with the keys has sent."""
     called: list[int] = []
 

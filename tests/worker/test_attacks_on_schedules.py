@@ -93,7 +93,7 @@ def test_changing_a_planted_entry_does_not_sign_it(charged: list[str], server: P
     assert b"SIGNATURE" not in server.redis.hget(ENTRIES, "evil")
 
 
-def test_a_planted_entry_that_says_that_the_code_owns_it_does_not_fire(charged: list[str], server: PrivateServer):
+def test_a_forged_entry_that_claims_to_be_declared_does_not_fire(charged: list[str], server: PrivateServer):
     plant(server)
     server.redis.hset(STATE, "owner:evil", "tests")
 
@@ -102,7 +102,7 @@ def test_a_planted_entry_that_says_that_the_code_owns_it_does_not_fire(charged: 
     assert sent_ids(server, "payments") == []
 
 
-def test_what_the_code_declares_fires_and_is_not_signed(charged: list[str], server: PrivateServer):
+def test_declared_schedule_fires_without_a_signature(charged: list[str], server: PrivateServer):
     declared = declare(queue_name="payments")(lambda: charged.append("declared"))
     every(hours=1, name="declared")(declared)
     new_scheduler().look()
@@ -129,7 +129,7 @@ def test_a_declared_name_with_other_arguments_does_not_fire(charged: list[str], 
     assert charged == []
 
 
-def test_what_was_added_with_the_key_fires(charged: list[str], server: PrivateServer):
+def test_schedule_added_with_the_key_fires(charged: list[str], server: PrivateServer):
     schedules.add("rent", CHARGE, every_s=3600, kwargs={"to": "landlord"})
     let_pass(server, "rent", seconds=3600)
 

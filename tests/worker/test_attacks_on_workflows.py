@@ -117,7 +117,7 @@ def test_a_workflow_shows_its_values_and_failures_without_their_proofs(charged: 
     assert (value, failure.message) == (10, "-1 is negative")
 
 
-def test_a_member_that_an_equal_call_stands_for_is_proven_to_have_returned_nothing(charged: list[Any]):
+def test_a_member_replaced_by_an_equal_call_has_a_proven_empty_result(charged: list[Any]):
     charge, price = charging(charged), pricing(unique=Unique())
     price.enqueue(1)
     group([call(price, 1)], then=call(charge)).enqueue()
@@ -168,7 +168,7 @@ def test_a_value_is_given_to_no_other_workflow_and_to_no_other_step(charged: lis
 
 
 @pytest.mark.parametrize("attack", ["forge", "swap", "remove", "fail", "fewer", "more"])
-def test_a_callback_gets_what_the_members_returned_or_does_not_run(
+def test_a_callback_gets_the_results_of_the_members_or_does_not_run(
     charged: list[Any], server: PrivateServer, attack: str
 ):
     started = group([call(pricing(), 1), call(pricing(), 2)], then=call(charging(charged))).enqueue()
@@ -258,7 +258,7 @@ def test_a_member_of_a_signed_queue_ends_only_from_there(charged: list[Any], ser
     assert charged == [10]
 
 
-def test_a_member_of_a_signed_queue_does_not_fail_because_another_queue_says_so(
+def test_a_member_of_a_signed_queue_does_not_fail_because_of_a_report_from_another_queue(
     charged: list[Any], server: PrivateServer
 ):
     @declare(queue_name="default", max_attempts=1)
@@ -334,7 +334,7 @@ def test_a_queue_without_keys_may_take_results_of_a_sealed_one(charged: list[Any
 # -- Deployments ------------------------------------------------------------------------------------------------------
 
 
-def test_until_the_day_of_the_setting_workflows_of_the_release_before_go_on(
+def test_until_the_day_of_the_setting_workflows_of_the_previous_release_continue(
     configure: Configure, server: PrivateServer, options: dict[str, Any]
 ):
     until = options | {"OLD_SIGNATURES_UNTIL": "2999-12-31"}
@@ -363,7 +363,7 @@ def test_a_member_without_queue_that_the_release_before_has_sent_ends(charged: l
 
 
 @pytest.mark.parametrize(("days", "lines"), [(1, 1), (0, 3)], ids=["before the last day", "on the last day"])
-def test_before_the_last_day_of_the_setting_the_release_before_can_read_what_workflows_keep(
+def test_before_the_last_day_of_the_setting_the_previous_release_can_read_workflow_values(
     configure: Configure, server: PrivateServer, options: dict[str, Any], days: int, lines: int
 ):
     until = options | {"OLD_SIGNATURES_UNTIL": (datetime.now(UTC) + timedelta(days=days)).date().isoformat()}
@@ -405,7 +405,7 @@ def test_results_of_members_on_sealed_queues_are_authentic(charged: list[Any]):
     assert workflow.authentic() == [True, True, False]
 
 
-async def test_async_twin_says_the_same(charged: list[Any]):
+async def test_async_twin_reports_the_same(charged: list[Any]):
     workflow = await group([call(pricing(), 1), call(listing("default"), 2)]).aenqueue()
 
     await asyncio.to_thread(work)

@@ -37,7 +37,7 @@ def test_help_shows_examples_and_explains_the_exit_status(start_worker: StartWor
     assert "Exit status: 0 if all started tasks finished" in helping.output
 
 
-def test_it_says_what_it_works_on(project: Configure, start_worker: StartWorker):
+def test_it_logs_the_queues_that_it_consumes(project: Configure, start_worker: StartWorker):
     worker = start_worker("--burst", "--worker-id", "painter", *SMALL, queues={"mail": {}, "default": {}})
 
     assert worker.wait() == 0
@@ -74,7 +74,7 @@ def test_mistake_on_the_command_line_is_explained(
     assert complaint in capsys.readouterr().err
 
 
-def test_worker_whose_queues_are_all_for_others_says_so(project: Configure, capsys: pytest.CaptureFixture[str]):
+def test_worker_whose_queues_are_all_for_others_reports_that(project: Configure, capsys: pytest.CaptureFixture[str]):
     project(default={"FOR_OTHERS": True})
 
     with pytest.raises(SystemExit):
@@ -83,7 +83,7 @@ def test_worker_whose_queues_are_all_for_others_says_so(project: Configure, caps
     assert "no queue to consume: all queues of RSMQ['QUEUES'] are FOR_OTHERS" in capsys.readouterr().err
 
 
-def test_mistake_is_told_in_one_line(start_worker: StartWorker):
+def test_mistake_is_reported_in_one_line(start_worker: StartWorker):
     worker = start_worker("--health-file", "/no/such/directory/file")
 
     assert worker.wait() == 1
@@ -164,7 +164,9 @@ def test_batch_leaves_what_is_not_ready(project: Configure, start_worker: StartW
     assert journal.names("end") == ["ready"]
 
 
-def test_process_is_replaced_after_so_many_messages(project: Configure, start_worker: StartWorker, journal: Journal):
+def test_process_is_replaced_after_its_maximum_number_of_messages(
+    project: Configure, start_worker: StartWorker, journal: Journal
+):
     names = [str(number) for number in range(5)]
     tasks.toil.enqueue_many([[name, 0] for name in names])
 
@@ -295,7 +297,7 @@ def test_function_is_not_given_back_while_it_still_runs(
     assert len(set(pids)) == 2
 
 
-def test_stop_during_an_outage_ends_soon_and_says_that_an_outcome_is_not_known(
+def test_stop_during_an_outage_ends_soon_and_logs_that_an_outcome_is_unknown(
     project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
 ):
     tasks.wait_at_gate.enqueue("slow")

@@ -46,7 +46,7 @@ def worker_with(
     return worker  # type: ignore[no-any-return]
 
 
-def test_a_worker_goes_on_until_it_is_stopped(project: Configure):
+def test_a_worker_runs_until_it_is_stopped(project: Configure):
     assert not worker_with(Server())._is_done()
 
 
@@ -78,7 +78,7 @@ def test_not_before_topics_are_drained_and_tasks_have_ended(project: Configure, 
     assert not worker_with(Server(), runs=True, **{option: True})._is_done()
 
 
-def test_after_so_many_tasks_when_redis_knows_how_they_went(project: Configure):
+def test_a_process_ends_after_a_number_of_tasks_when_their_outcomes_are_settled(project: Configure):
     for taken, servers, runs, is_done in (
         (2, (READY,), False, False),
         (3, (READY,), False, True),
@@ -144,7 +144,7 @@ def test_a_worker_that_stops_waits_only_so_long_for_a_server_that_is_away(
         ((STUCK,), {}, False),
     ],
 )
-def test_a_worker_that_ends_by_itself_gives_up_what_a_damaged_queue_refuses(
+def test_a_burst_worker_drops_outcomes_that_a_damaged_queue_refuses(
     project: Configure, servers: tuple[Server, ...], options: dict[str, bool], is_done: bool
 ):
     assert worker_with(*servers, **options)._is_done() is is_done

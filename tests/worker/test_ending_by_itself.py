@@ -18,7 +18,7 @@ def messages_left() -> int:
     return get_queue("default").attributes().messages
 
 
-def test_until_drained_a_worker_leaves_what_is_not_ready(project: Configure):
+def test_until_drained_a_worker_leaves_messages_that_are_not_ready(project: Configure):
     seen: list[str] = []
     declared = declare(lambda name: seen.append(name))
     declared.using(run_after=dt.timedelta(hours=1)).enqueue("later")
@@ -33,7 +33,7 @@ def test_until_drained_a_worker_leaves_what_is_not_ready(project: Configure):
     assert messages_left() == 3
 
 
-def test_until_drained_a_worker_runs_what_its_tasks_enqueue(project: Configure):
+def test_until_drained_a_worker_runs_calls_enqueued_by_its_tasks(project: Configure):
     seen: list[int] = []
 
     def count_down(number: int) -> None:
@@ -67,7 +67,7 @@ def test_until_drained_a_worker_looks_again_after_its_last_task(project: Configu
     assert seen == ["parent", "child"]
 
 
-def test_until_empty_a_worker_waits_for_what_is_delayed_and_for_retries(project: Configure):
+def test_until_empty_a_worker_waits_for_delayed_messages_and_retries(project: Configure):
     seen: list[str] = []
 
     def fail_once(name: str) -> None:
@@ -84,7 +84,7 @@ def test_until_empty_a_worker_waits_for_what_is_delayed_and_for_retries(project:
     assert messages_left() == 0
 
 
-def test_until_empty_a_worker_waits_for_what_others_hold(project: Configure):
+def test_until_empty_a_worker_waits_for_messages_of_other_workers(project: Configure):
     release = threading.Event()
     declare(lambda: release.wait(60)).enqueue()
     other = threading.Thread(target=new_worker(max_tasks=1).run)
@@ -106,7 +106,7 @@ def test_worker_on_empty_queues_ends_at_once(project: Configure):
     assert new_worker(until_drained=True).run()
 
 
-def test_worker_takes_no_more_messages_than_it_was_told(project: Configure):
+def test_worker_takes_no_more_messages_than_its_limit(project: Configure):
     seen: list[int] = []
     declare(lambda number: seen.append(number)).enqueue_many([[number] for number in range(10)])
 
@@ -132,7 +132,7 @@ def test_each_delivery_counts_as_one_message(project: Configure):
     assert messages_left() == 1
 
 
-def test_only_a_worker_that_ends_by_itself_says_what_it_waits_for(project: Configure, caplog: pytest.LogCaptureFixture):
+def test_only_a_burst_worker_reports_its_remaining_work(project: Configure, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO", "rsmq_django.worker")
     said = "nothing is ready; waiting for delayed messages"
     queue = ensure_queue("default")

@@ -44,7 +44,7 @@ def test_message_is_deleted_when_its_function_returned(project: Configure):
     assert messages_in("default") == messages_in("default-dead") == 0
 
 
-def test_nothing_is_left_behind_in_redis(project: Configure, server):
+def test_no_data_is_left_in_redis(project: Configure, server):
     declare(result_ttl_s=0)(lambda: None).enqueue()
 
     work()
@@ -67,7 +67,7 @@ def test_arguments_arrive_as_they_were_sent(project: Configure):
     assert seen == [((1, "dva", [3.5, None]), {"four": {"5": True}})]
 
 
-def test_context_tells_the_attempt_and_the_task(project: Configure):
+def test_context_has_the_attempt_and_the_task(project: Configure):
     seen = []
 
     def note(context: TaskContext, number: int) -> None:
@@ -101,7 +101,7 @@ def test_failed_task_is_run_again_until_it_succeeds(project: Configure):
     assert messages_in("default") == messages_in("default-dead") == 0
 
 
-def test_failed_message_is_hidden_as_long_as_its_backoff_says(project: Configure):
+def test_failed_message_is_invisible_for_the_backoff(project: Configure):
     def fail() -> None:
         raise OSError
 
@@ -123,7 +123,7 @@ def test_failed_message_is_hidden_as_long_as_its_backoff_says(project: Configure
     assert asked == [1]
 
 
-def test_task_asks_to_be_run_again_at_a_time_of_its_own(project: Configure):
+def test_task_can_set_the_time_of_its_retry(project: Configure):
     def not_yet() -> None:
         raise Retry("not yet", after_s=1000)
 
@@ -138,7 +138,7 @@ def test_task_asks_to_be_run_again_at_a_time_of_its_own(project: Configure):
 
 
 @pytest.mark.parametrize("after_s", [float("inf"), float("nan"), 1e300, -5, "soon"])
-def test_impossible_wait_harms_nobody(project: Configure, after_s):
+def test_impossible_wait_does_no_harm(project: Configure, after_s):
     def fail() -> None:
         raise Retry(after_s=after_s)
 
@@ -205,7 +205,7 @@ def test_dead_letter_is_the_message_itself(project: Configure):
 
 
 @pytest.mark.parametrize("settlement", [lambda: None, lambda: 1 / 0], ids=["succeeds", "dies"])
-def test_nothing_is_left_of_what_was_counted_about_a_message(project: Configure, server, settlement):
+def test_counts_of_a_message_are_deleted_with_it(project: Configure, server, settlement):
     result = declare(max_attempts=1, result_ttl_s=0)(settlement).enqueue()
     message = get_queue("default").receive(visibility_timeout_s=0)
     assert message is not None and message.id.endswith(result.id)
@@ -226,7 +226,7 @@ def test_dead_letter_counts_as_sent_to_its_queue(project: Configure):
     assert get_queue("default-dead").attributes().total_sent == 1
 
 
-def test_failure_record_says_what_happened(project: Configure, server):
+def test_failure_record_has_the_failure(project: Configure, server):
     def fail() -> None:
         raise OSError("no paint left")
 
@@ -342,7 +342,7 @@ def test_value_that_is_not_kept_may_be_of_any_length(project: Configure):
         (b'{"task": "TASK", "kwargs": {"nmber": 1}}', "wrong_arguments"),
     ],
 )
-def test_message_that_nothing_can_run_is_dead_at_once_and_stops_nobody(project: Configure, body: bytes, reason: str):
+def test_message_without_a_task_is_dead_at_once_and_stops_no_other(project: Configure, body: bytes, reason: str):
     seen = []
     good = declare(lambda number=0: seen.append(number))
     bad_id = send_raw(body.replace(b"TASK", good.module_path.encode()))
@@ -439,7 +439,7 @@ def test_body_may_be_longer_than_any_limit_of_the_dead_letter_queue(project: Con
 # -- Raw queues ----------------------------------------------------------------------------------------------------
 
 
-def test_consumer_gets_the_message_as_it_is(project: Configure):
+def test_consumer_gets_the_message_unchanged(project: Configure):
     seen: list[Message] = []
     consumer("default")(seen.append)
     message_id = send_raw(b"\xff\x00 bytes of any kind")
@@ -561,7 +561,7 @@ def test_result_of_a_task_that_is_postponed_for_long_outlives_the_wait(project: 
     assert server.redis.ttl(f"rsmq::result:{result.id}") > wait_s
 
 
-def test_record_that_is_gone_is_written_anew_with_queue_and_message(project: Configure, server: PrivateServer):
+def test_missing_record_is_written_again_with_queue_and_message(project: Configure, server: PrivateServer):
     def fail() -> None:
         raise OSError("no disk")
 

@@ -110,7 +110,7 @@ def test_task_that_does_not_end_in_time_is_given_back(project: Configure, gate: 
     assert gate.attempts == [1, 1]  # the first one does not count
 
 
-def test_late_end_of_a_task_that_was_given_back_disturbs_nobody(project: Configure, gate: Gate):
+def test_late_end_of_a_released_task_is_ignored(project: Configure, gate: Gate):
     gate.task().enqueue()
     worker = new_worker()
     thread = threading.Thread(target=worker.run)
@@ -126,7 +126,7 @@ def test_late_end_of_a_task_that_was_given_back_disturbs_nobody(project: Configu
     assert get_queue("default").delete(message)
 
 
-def test_coroutines_are_cancelled_while_the_event_loop_goes_on(project: Configure):
+def test_coroutines_are_cancelled_while_the_event_loop_continues(project: Configure):
     begun, cancelled, may_end = threading.Event(), threading.Event(), threading.Event()
 
     async def slow() -> None:
@@ -242,7 +242,7 @@ def test_giving_back_counts_once_when_the_reply_was_lost(configure: Configure, s
 
 
 @pytest.mark.usefixtures("patient")
-def test_other_worker_takes_over_what_waits_behind_slow_tasks(
+def test_other_worker_takes_over_messages_queued_behind_slow_tasks(
     project: Configure, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):
     seen: list[int] = []

@@ -81,7 +81,7 @@ def test_impossible_argument_is_named(jobs: ReliableQueue, what: str, attempt: A
 
 
 @pytest.mark.parametrize("wrong", [None, 5, b"1-1", "", ["1-1"]])
-def test_what_cannot_be_an_id_is_refused_before_anything_is_settled(jobs: ReliableQueue, wrong: Any):
+def test_invalid_id_is_refused_before_any_settlement(jobs: ReliableQueue, wrong: Any):
     jobs.push("a")
     [[_, message_id, _]] = jobs.pop() or []
 
@@ -150,7 +150,7 @@ def test_key_of_a_wrong_type_changes_nothing(make: MakeQueue, server: PrivateSer
 
 
 @pytest.mark.parametrize("garbage", ["many", "1.5", "9223372036854775807"])
-def test_total_that_is_no_number_any_more_begins_anew_and_holds_nothing_up(
+def test_total_that_is_not_a_number_restarts_and_does_not_block_sends(
     jobs: ReliableQueue, server: PrivateServer, garbage: str
 ):
     jobs.push("a")
@@ -167,7 +167,7 @@ def test_total_that_is_no_number_any_more_begins_anew_and_holds_nothing_up(
     assert jobs.info() == ["undelivered", 1, "delivered", 0]
 
 
-def test_missing_queue_is_told_apart_from_an_empty_one(jobs: ReliableQueue):
+def test_missing_queue_is_distinguished_from_an_empty_one(jobs: ReliableQueue):
     assert jobs.pop() == []
     assert [jobs.ack("1-1"), jobs.nack("1-1"), jobs.extend("1-1"), jobs.recover(1, 0)] == [None] * 4
     for look in (jobs.info, jobs.statistics, jobs.delete_queue, lambda: jobs.inspect(0, 1)):

@@ -230,7 +230,7 @@ def test_consumers_are_on_record_and_counted(make: MakeQueue):
     assert statistics.oldest_delivery_ms >= 0
 
 
-async def test_list_of_queues_knows_those_that_are_there(make: MakeQueue, client: Client):
+async def test_list_of_queues_has_all_existing_queues(make: MakeQueue, client: Client):
     for name in ("b", "a"):
         make(name).push("x")
     make("c").configure(max_deliveries=3)

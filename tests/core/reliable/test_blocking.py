@@ -63,7 +63,7 @@ def test_six_consumers_on_three_queues_get_what_two_producers_push_each_once(ser
     assert all(queue(name).info() == ["undelivered", 0, "delivered", 0] for name in names)
 
 
-def test_wait_in_vain_ends_when_it_should(jobs: ReliableQueue, monkeypatch: pytest.MonkeyPatch):
+def test_wait_without_messages_ends_in_time(jobs: ReliableQueue, monkeypatch: pytest.MonkeyPatch):
     naps: list[float] = []
     sleep, here = time.sleep, threading.get_ident()
     monkeypatch.setattr(time, "sleep", lambda s: naps.append(s) if threading.get_ident() == here else sleep(s))
@@ -134,7 +134,9 @@ def test_waiters_are_served_in_the_order_in_which_they_came(
     assert served == [(number, b"%d" % number) for number in range(5)]
 
 
-def test_look_of_a_waiter_leaves_a_fresh_message_to_the_one_that_was_woken(jobs: ReliableQueue, server: PrivateServer):
+def test_poll_of_a_waiting_client_leaves_a_fresh_message_to_the_client_that_was_woken(
+    jobs: ReliableQueue, server: PrivateServer
+):
     token = "rsmq::reliable:jobs:wake"
     jobs.push("a")
     assert server.redis.lpop(token) == b"1"  # the client that was woken has it
@@ -146,7 +148,7 @@ def test_look_of_a_waiter_leaves_a_fresh_message_to_the_one_that_was_woken(jobs:
     assert server.redis.exists(token)
 
 
-def test_look_of_a_waiter_announces_a_message_that_nobody_has_taken_for_long(
+def test_poll_of_a_waiting_client_announces_a_message_that_was_not_popped_for_long(
     jobs: ReliableQueue, server: PrivateServer
 ):
     token, undelivered = "rsmq::reliable:jobs:wake", "rsmq::reliable:jobs:undelivered"
@@ -188,7 +190,7 @@ def test_delayed_message_is_taken_when_it_is_due_by_a_waiter_that_stays_in_line(
 
 
 @pytest.mark.slow
-def test_message_whose_token_was_lost_is_taken_all_the_same(jobs: ReliableQueue, server: PrivateServer):
+def test_message_whose_token_was_lost_is_taken_anyway(jobs: ReliableQueue, server: PrivateServer):
     waiting: list = []
     thread = threading.Thread(target=lambda: waiting.append(jobs.pop(1, 60_000)))
     thread.start()
@@ -256,7 +258,7 @@ def test_dead_server_ends_a_wait_and_nothing_was_taken(jobs: ReliableQueue, serv
     assert jobs.statistics().depth.delayed == 1
 
 
-def test_wake_key_that_breaks_during_a_wait_is_told(jobs: ReliableQueue, server: PrivateServer):
+def test_wake_key_that_breaks_during_a_wait_is_reported(jobs: ReliableQueue, server: PrivateServer):
     server.redis.set("rsmq::reliable:jobs:wake", "foreign")
 
     with pytest.raises(BrokenQueue):
@@ -270,7 +272,7 @@ def refuse_the_wait(server: PrivateServer) -> None:
     server.redis.client_unblock(int(waiting["id"]), error=True)
 
 
-def test_refusal_during_a_wait_is_told(jobs: ReliableQueue, server: PrivateServer):
+def test_refusal_during_a_wait_is_reported(jobs: ReliableQueue, server: PrivateServer):
     errors: list[Exception] = []
 
     def wait() -> None:
@@ -284,7 +286,7 @@ def test_refusal_during_a_wait_is_told(jobs: ReliableQueue, server: PrivateServe
     assert ["UNBLOCKED" in str(error) for error in errors] == [True]
 
 
-async def test_refusal_during_an_async_wait_is_told(jobs: ReliableQueue, server: PrivateServer):
+async def test_refusal_during_an_async_wait_is_reported(jobs: ReliableQueue, server: PrivateServer):
     waiting = asyncio.create_task(jobs.apop(1, 60_000))
     await asyncio.to_thread(refuse_the_wait, server)
 

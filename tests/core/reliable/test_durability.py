@@ -123,7 +123,7 @@ def test_everything_is_there_after_a_crash_and_a_restart_from_the_append_only_fi
         assert contents(server.queue()) == before
 
 
-def test_replica_takes_over_with_everything_and_ids_go_on_growing():
+def test_replica_takes_over_with_everything_and_ids_continue_growing():
     with own_server("--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0") as primary:
         port = primary.listen()
         with own_server("--replicaof", "127.0.0.1", str(port)) as replica:

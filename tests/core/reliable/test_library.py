@@ -92,7 +92,7 @@ def test_wrong_argument_is_named_and_changes_nothing(
     assert make("jobs").info() == ["undelivered", 1, "delivered", 0]
 
 
-def test_wrong_keys_are_told(fcall: Fcall, server: PrivateServer):
+def test_wrong_keys_are_reported(fcall: Fcall, server: PrivateServer):
     for keys in (["rsmq::reliable"], ["rsmq::reliable", *reversed(reliable_keys("rsmq", "jobs"))], ["jobs"]):
         with pytest.raises(redis.ResponseError, match="the keys of a queue"):
             server.redis.execute_command("FCALL", "rq_push", len(keys), *keys, 0, "a")
@@ -121,7 +121,7 @@ async def test_library_is_loaded_again_over_an_older_one_and_survives_a_restart(
     assert name == b"rsmq_reliable"
 
 
-def test_user_who_may_not_load_is_told_what_to_ask_for(server: PrivateServer):
+def test_user_without_permission_to_load_functions_gets_the_permission_to_request(server: PrivateServer):
     server.redis.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">secret", "~*", "+@read", "+hello")
     url = server.url.replace("unix://", "unix://reader:secret@")
     try:
@@ -131,7 +131,7 @@ def test_user_who_may_not_load_is_told_what_to_ask_for(server: PrivateServer):
         server.redis.execute_command("ACL", "DELUSER", "reader")
 
 
-def test_server_that_does_not_take_the_library_says_why(client: Client, monkeypatch: pytest.MonkeyPatch):
+def test_server_that_refuses_the_library_reports_the_reason(client: Client, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rsmq_django.core.reliable.library.library_source", lambda: "#!lua name=x\nno lua")
 
     with pytest.raises(ServerRefused, match="Redis 7 or Valkey"):
@@ -145,7 +145,7 @@ def test_library_is_made_of_the_scripts_that_the_methods_run():
     assert "--#include" not in source
 
 
-def test_server_of_before_functions_says_what_works_without(client: Client, monkeypatch: pytest.MonkeyPatch):
+def test_server_without_functions_reports_the_alternative(client: Client, monkeypatch: pytest.MonkeyPatch):
     # As Redis 6.2 answers: to a command that no server knows.
     monkeypatch.setattr("rsmq_django.core.reliable.library._load_command", lambda: ("FUNCTIONS", "LOAD"))
 

@@ -21,7 +21,7 @@ def bodies(queue: ReliableQueue) -> list[bytes]:
     return [message.body for message in queue.pop_messages(100)]
 
 
-def test_a_moved_message_begins_anew_at_the_end_of_the_other_queue(orders: ReliableQueue, returns: ReliableQueue):
+def test_a_moved_message_starts_again_at_the_end_of_the_other_queue(orders: ReliableQueue, returns: ReliableQueue):
     returns.push("first")
     orders.push("a", "b")
     a, _b = orders.pop_messages(2)
@@ -58,7 +58,7 @@ def test_a_receipt_of_an_earlier_delivery_moves_nothing(orders: ReliableQueue, r
     assert orders.statistics().depth.in_flight == 1
 
 
-def test_who_waits_at_the_emptied_queue_is_not_woken_for_nothing(orders: ReliableQueue, returns: ReliableQueue):
+def test_clients_of_an_emptied_queue_are_not_woken_needlessly(orders: ReliableQueue, returns: ReliableQueue):
     [only] = orders.push("a")
 
     orders.move(returns, only, kind="undelivered")
@@ -67,7 +67,7 @@ def test_who_waits_at_the_emptied_queue_is_not_woken_for_nothing(orders: Reliabl
     assert bodies(returns) == [b"a"]
 
 
-def test_what_cannot_be_moved_is_refused(orders: ReliableQueue):
+def test_invalid_move_is_refused(orders: ReliableQueue):
     with pytest.raises(InvalidValue, match="source queue"):
         orders.move("orders", "1-1", kind="dead")
     with pytest.raises(InvalidValue, match="no id"):

@@ -203,7 +203,7 @@ OPTIONS = settings(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_every_history_ends_as_the_model_says(server: PrivateServer):
+def test_every_history_ends_as_in_the_model(server: PrivateServer):
     machine = type("ReliableMachineOnServer", (ReliableMachine,), {"server": server})
 
     run_state_machine_as_test(machine, settings=OPTIONS)

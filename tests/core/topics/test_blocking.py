@@ -59,7 +59,7 @@ def test_read_without_a_message_ends_in_time(topic: Topic):
     assert time.monotonic() - begin >= 0.29
 
 
-def test_waiting_reader_gets_what_is_due_again(topic: Topic):
+def test_waiting_reader_gets_messages_due_for_redelivery(topic: Topic):
     topic.publish("a")
     group = topic.group("g", at_least_once=True, visibility_timeout_s=0.2)
     group.read()

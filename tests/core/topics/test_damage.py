@@ -57,7 +57,7 @@ def test_recorded_end_of_a_topic_that_is_not_an_index_is_replaced(
     assert server.redis.hget("rsmqt:orders:meta", "last") == b"3"
 
 
-def test_deleted_topic_begins_anew_and_its_readers_are_told(topic: Topic, server: PrivateServer):
+def test_deleted_topic_starts_again_and_its_readers_get_an_error(topic: Topic, server: PrivateServer):
     topic.publish(*"abc")
     for name in ("strict", "early", "late"):
         topic.group(name).read(10)
@@ -77,7 +77,9 @@ def test_deleted_topic_begins_anew_and_its_readers_are_told(topic: Topic, server
 
 
 @pytest.mark.parametrize("value", ["many", "-1", "1.5", "", "9" * 30, "1\r\n2"])
-def test_index_that_is_no_number_is_an_error_that_names_key_and_value(topic: Topic, server: PrivateServer, value: str):
+def test_index_that_is_not_a_number_is_an_error_that_names_key_and_value(
+    topic: Topic, server: PrivateServer, value: str
+):
     topic.publish("a")
     server.redis.set("orders:nextIndex", value)
 
@@ -89,7 +91,7 @@ def test_index_that_is_no_number_is_an_error_that_names_key_and_value(topic: Top
     assert topic.publish("b") == range(2, 3)
 
 
-def test_cursor_that_is_no_number_is_an_error_and_can_be_set_anew(topic: Topic, server: PrivateServer):
+def test_cursor_that_is_not_a_number_is_an_error_and_can_be_set_again(topic: Topic, server: PrivateServer):
     topic.publish(*"ab")
     group = topic.group("g")
     server.redis.set("orders:g:nextIndex", "x y")
@@ -139,7 +141,7 @@ def test_headers_that_are_no_json_are_left_out(topic: Topic, server: PrivateServ
 
 
 @pytest.mark.parametrize("part", ["index", "meta", "time", "headers", "keys"])
-def test_damaged_dead_letter_topic_holds_nothing_up_and_loses_nothing(
+def test_damaged_dead_letter_topic_blocks_nothing_and_loses_nothing(
     topic: Topic, careful: Group, server: PrivateServer, part: str
 ):
     topic.publish(*"abc")
@@ -158,7 +160,7 @@ def test_damaged_dead_letter_topic_holds_nothing_up_and_loses_nothing(
 
 
 @pytest.mark.parametrize("part", ["index", "headers"])
-def test_bridge_waits_for_its_dead_letter_topic_to_be_mended(
+def test_bridge_waits_for_its_dead_letter_topic_to_be_repaired(
     topic: Topic, queue: Queue, server: PrivateServer, part: str
 ):
     queue.set_attributes(max_size_bytes=1024)

@@ -38,7 +38,7 @@ def test_days_and_weeks_have_coarser_spans(topic: Topic, span_s: int):
     assert read(topic, "billing", now_s=now_s, span_s=span_s)[-1] == 7
 
 
-def test_what_is_noted_is_forgotten_in_time(topic: Topic, server: PrivateServer):
+def test_stored_ids_expire(topic: Topic, server: PrivateServer):
     topic.client.run(note_lag_call(topic, {"billing": 7}, at_s=time.time()))
 
     keys = server.redis.keys("rsmqt:orders:lag:*")
@@ -46,7 +46,7 @@ def test_what_is_noted_is_forgotten_in_time(topic: Topic, server: PrivateServer)
     assert all(0 < server.redis.ttl(key) <= RESOLUTIONS[-1].keep_s + HOUR_S for key in keys)
 
 
-def test_all_groups_are_looked_at_also_those_nobody_serves(topic: Topic):
+def test_the_lag_of_all_groups_is_recorded_including_groups_without_consumers(topic: Topic):
     topic.publish(*map(str, range(30)))
     topic.group("billing").read(10)
     topic.group("shipping").read(30)
@@ -57,7 +57,7 @@ def test_all_groups_are_looked_at_also_those_nobody_serves(topic: Topic):
     assert group_statuses(Topic("empty", topic.client)) == []
 
 
-def test_what_another_program_wrote_there_is_no_lag(topic: Topic, server: PrivateServer):
+def test_value_of_another_program_is_not_a_lag(topic: Topic, server: PrivateServer):
     now_s = time.time()
     topic.client.run(note_lag_call(topic, {"billing": 7}, at_s=now_s))
     (key,) = server.redis.keys("rsmqt:orders:lag:60:*")

@@ -69,7 +69,7 @@ def test_we_replay_the_group_of_a_plain_client(topic: Topic, plain: PlainClient)
     assert plain.poll_all("theirs") == [b"a", b"b", b"c"]
 
 
-def test_plain_client_never_skips_what_we_hold(topic: Topic, plain: PlainClient):
+def test_plain_client_never_skips_our_messages_in_flight(topic: Topic, plain: PlainClient):
     topic.publish(*"abcd")
     group = topic.group("both", at_least_once=True)
     held = group.read(3)
@@ -79,7 +79,7 @@ def test_plain_client_never_skips_what_we_hold(topic: Topic, plain: PlainClient)
     assert plain.poll_all("both") == [b"b", b"c", b"d"], "everything that is not acknowledged"
 
 
-def test_plain_client_that_replays_takes_what_we_hold_with_it(topic: Topic, plain: PlainClient):
+def test_plain_client_that_replays_also_moves_our_messages_in_flight(topic: Topic, plain: PlainClient):
     topic.publish(*"abc")
     group = topic.group("both", at_least_once=True)
     held = group.read(2)

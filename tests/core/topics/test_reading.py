@@ -27,7 +27,7 @@ def test_consumers_of_one_group_share_its_messages(topic: Topic, client: Client)
     assert got == [[1, 2, 3], [4, 5, 6], [7, 8, 9, 10], []]
 
 
-def test_batch_says_what_lies_ahead(topic: Topic):
+def test_batch_has_the_lag(topic: Topic):
     topic.publish(*"abcde")
 
     batch = topic.group("g").read(2)
@@ -35,7 +35,7 @@ def test_batch_says_what_lies_ahead(topic: Topic):
     assert (len(batch), batch.left, batch.last, batch.skipped, batch.holes) == (2, 3, 5, 0, 0)
 
 
-def test_new_group_starts_where_it_is_told_to(topic: Topic):
+def test_new_group_starts_at_the_configured_position(topic: Topic):
     topic.publish("before")
     latest, strict = topic.group("latest", start="latest"), topic.group("strict", start="error")
     assert not latest.read()
@@ -89,7 +89,7 @@ def test_message_is_handed_out_again_until_it_is_acknowledged(topic: Topic, care
     assert not careful.read(2)
 
 
-def test_cursor_stands_before_the_lowest_message_that_is_not_acknowledged(
+def test_cursor_is_before_the_lowest_message_that_is_not_acknowledged(
     topic: Topic, careful: Group, server: PrivateServer
 ):
     topic.publish(*"abcde")
@@ -191,7 +191,7 @@ def test_message_that_was_delivered_too_often_goes_to_the_dead_letter_topic(
     assert careful.ack(batch) == 1 and careful.lag() == 0
 
 
-def test_without_a_limit_a_message_is_tried_for_ever(topic: Topic, pass_time: PassTime):
+def test_without_a_limit_a_message_is_retried_forever(topic: Topic, pass_time: PassTime):
     topic.publish("again")
     group = topic.group("g", at_least_once=True, max_deliveries=0)
 
@@ -204,7 +204,7 @@ def test_without_a_limit_a_message_is_tried_for_ever(topic: Topic, pass_time: Pa
     assert deliveries == list(range(1, 13))
 
 
-def test_acknowledging_twice_or_what_nobody_holds_changes_nothing(topic: Topic, careful: Group, server: PrivateServer):
+def test_acknowledging_twice_or_without_a_delivery_changes_nothing(topic: Topic, careful: Group, server: PrivateServer):
     topic.publish(*"abc")
     careful.ack(careful.read(2))
 
@@ -216,7 +216,7 @@ def test_acknowledging_twice_or_what_nobody_holds_changes_nothing(topic: Topic, 
             careful.ack([wrong])
 
 
-def test_reading_at_most_once_goes_on_behind_what_is_held(topic: Topic, careful: Group, pass_time: PassTime):
+def test_reading_at_most_once_continues_after_messages_in_flight(topic: Topic, careful: Group, pass_time: PassTime):
     topic.publish(*"abcd")
     careful.read(2)
 
@@ -237,7 +237,7 @@ def test_thousand_messages_can_be_held_and_acknowledged(topic: Topic, careful: G
 # -- Status ------------------------------------------------------------------------------------------------------------
 
 
-def test_status_tells_lag_age_and_what_is_held(topic: Topic, careful: Group, pass_time: PassTime):
+def test_status_has_lag_age_and_messages_in_flight(topic: Topic, careful: Group, pass_time: PassTime):
     topic.publish(*"abcde")
     careful.ack(careful.read(3).messages[:1])
     pass_time(topic, 60)
@@ -250,7 +250,7 @@ def test_status_tells_lag_age_and_what_is_held(topic: Topic, careful: Group, pas
     assert (careful.status().due, careful.status().live_consumers) == (2, 0)
 
 
-def test_group_that_nobody_read_for_is_said_not_to_exist(topic: Topic):
+def test_group_without_reads_is_reported_as_missing(topic: Topic):
     topic.publish("a")
 
     status = topic.group("nobody").status()

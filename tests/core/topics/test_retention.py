@@ -27,7 +27,7 @@ def test_count_is_kept_within_a_hundred_by_publishing_and_exactly_by_trimming(to
     assert topic.status().first == 551
 
 
-def test_reader_that_fell_behind_jumps_and_is_told(topic: Topic):
+def test_reader_that_fell_behind_skips_messages_and_gets_their_number(topic: Topic):
     topic.publish(*map(str, range(1, 11)))
     slow, new = topic.group("slow"), topic.group("new")
     slow.read(2)
@@ -107,7 +107,7 @@ def test_topic_can_wait_for_all_of_its_groups(topic: Topic, server: PrivateServe
 
 
 @pytest.mark.parametrize("read", [(4, 8, 6), (8, 4, 6), (6, 8, 4)])
-def test_topic_waits_for_the_slowest_of_its_groups_whatever_its_name(
+def test_topic_waits_for_the_slowest_of_its_groups_with_any_name(
     topic: Topic, server: PrivateServer, read: tuple[int, ...]
 ):
     topic.set_retention(Retention(max_count=2, wait_for_groups=True))
@@ -147,7 +147,7 @@ def test_impossible_trims_are_refused(topic: Topic, arguments: dict):
         topic.trim(**arguments)
 
 
-def test_trim_beyond_the_end_empties_the_topic_and_its_index_goes_on(topic: Topic, server: PrivateServer):
+def test_trim_beyond_the_end_empties_the_topic_and_its_index_continues(topic: Topic, server: PrivateServer):
     topic.publish(*map(str, range(1000)))
     topic.publish(*map(str, range(500)))
 
@@ -159,7 +159,9 @@ def test_trim_beyond_the_end_empties_the_topic_and_its_index_goes_on(topic: Topi
 # -- Compaction --------------------------------------------------------------------------------------------------------
 
 
-def test_compaction_keeps_the_newest_of_each_key_and_what_has_none(topic: Topic, server: PrivateServer):
+def test_compaction_keeps_the_newest_message_of_each_key_and_messages_without_a_key(
+    topic: Topic, server: PrivateServer
+):
     topic.publish(Entry("1", key="a"), Entry("2", key="b"), "3", Entry("4", key="a"), Entry("5", key="a"))
     group = topic.group("g")
 
@@ -226,7 +228,7 @@ async def test_idle_groups_are_forgotten_after_the_time_of_the_topic_unless_anot
     assert await prune() == ["g"]
 
 
-def test_topic_that_says_so_forgets_idle_groups_when_it_is_trimmed(topic: Topic, pass_time: PassTime):
+def test_topic_with_a_group_limit_deletes_idle_groups_when_it_is_trimmed(topic: Topic, pass_time: PassTime):
     topic.set_retention(Retention(group_ttl_s=50))
     group = topic.group("g")
     group.read()
@@ -239,7 +241,7 @@ def test_topic_that_says_so_forgets_idle_groups_when_it_is_trimmed(topic: Topic,
     assert topic.groups() == []
 
 
-def test_group_is_dropped_when_nobody_reads(topic: Topic):
+def test_group_without_live_consumers_is_dropped(topic: Topic):
     group = topic.group("g")
     group.read()
 

@@ -86,7 +86,7 @@ def test_other_groups_stay_where_they_are(topic: Topic, group: Group):
     assert indexes(other.read(10)) == [8, 9, 10]
 
 
-def test_group_can_be_placed_before_anybody_reads(topic: Topic):
+def test_group_can_be_placed_before_the_first_read(topic: Topic):
     topic.publish(*"abc")
     group = topic.group("new", start="error")
 
@@ -96,7 +96,7 @@ def test_group_can_be_placed_before_anybody_reads(topic: Topic):
     assert bodies(group.read(10)) == [b"d"]
 
 
-def test_what_is_held_is_forgotten_and_late_acknowledgements_do_no_harm(topic: Topic, careful: Group):
+def test_seek_drops_messages_in_flight_and_late_acknowledgements_do_no_harm(topic: Topic, careful: Group):
     topic.publish(*"abc")
     held = careful.read(3)
 
@@ -125,6 +125,6 @@ def test_seek_by_time_is_never_too_late_and_at_most_a_slot_early(topic: Topic, p
 
 
 @pytest.mark.parametrize("target", ["now", "", "++1", None, -1, 1.5, True, 10**15, timedelta(seconds=-1), b"1"])
-def test_impossible_targets_are_refused_with_what_is_possible(group: Group, target: object):
+def test_impossible_targets_are_refused_with_the_possible_ones(group: Group, target: object):
     with pytest.raises(InvalidValue, match="cannot seek to .* 'earliest', 'latest'"):
         group.seek(target)

@@ -104,7 +104,7 @@ def forget_the_last_batch(lake: Lake) -> None:
         path.unlink()
 
 
-def test_new_checkpoint_goes_on_behind_what_the_lake_has(
+def test_new_checkpoint_continues_after_the_data_in_the_lake(
     archive, lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
     log_events(server.redis, 500)

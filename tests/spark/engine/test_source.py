@@ -23,7 +23,7 @@ def our_keys(server: PrivateServer) -> list[bytes]:
 # -- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def test_snapshot_equals_what_was_sent(spark, mail: Queue):
+def test_snapshot_equals_the_sent_messages(spark, mail: Queue):
     mail.send_many(f"order {number}" for number in range(3000))
     mail.receive_many(5)
 

@@ -86,9 +86,7 @@ def test_day_is_rolled_up_and_analysed_the_same_however_often(spark, config: Job
     assert {group["sample"] for group in groups} == {"flight 1190 cancelled", "flight 1180 lost"}
 
 
-def test_late_events_change_their_day_and_no_other_and_what_was_given_back_is_no_attempt(
-    spark, config: JobConfig, lake: Lake
-):
+def test_late_events_change_only_their_day_and_released_messages_are_not_attempts(spark, config: JobConfig, lake: Lake):
     write_day(lake)
     steps.rollup(spark, lake)
     write_day(lake, 1, count=100)
@@ -186,7 +184,7 @@ def _plain(kind: Any) -> str:
     return re.sub(r" \('\w+'\)", "", str(kind)).replace("element: string not null", "item: string")
 
 
-def test_snapshot_counts_what_messages_do_and_knows_empty_queues(
+def test_snapshot_counts_messages_by_state_and_includes_empty_queues(
     spark, config: JobConfig, lake: Lake, mail: Queue, client
 ):
     Queue("empty", client).create()
@@ -206,7 +204,7 @@ def test_snapshot_counts_what_messages_do_and_knows_empty_queues(
 
 
 @pytest.mark.parametrize("lease_s", [0, 300])
-def test_drained_queue_is_in_the_lake_and_gone_from_redis(
+def test_drained_queue_is_in_the_lake_and_removed_from_redis(
     spark, config: JobConfig, lake: Lake, server: PrivateServer, mail: Queue, lease_s: int
 ):
     import pyarrow.dataset as ds

@@ -41,7 +41,7 @@ def test_a_call_has_as_many_attempts_as_it_was_sent_with(fail: Task[..., Any], a
     assert the_dead_letter()[1]["attempts"] == 7
 
 
-def test_other_calls_have_as_many_as_the_declaration_says(fail: Task[..., Any], attempts: list[int]):
+def test_other_calls_have_the_declared_number_of_attempts(fail: Task[..., Any], attempts: list[int]):
     fail.using(max_attempts=7)
     fail.enqueue()
 
@@ -50,7 +50,7 @@ def test_other_calls_have_as_many_as_the_declaration_says(fail: Task[..., Any], 
     assert len(attempts) == 2
 
 
-def test_a_call_of_another_language_says_how_many_attempts_it_has(fail: Task[..., Any], attempts: list[int]):
+def test_a_call_of_another_language_can_set_its_number_of_attempts(fail: Task[..., Any], attempts: list[int]):
     send_with_meta({"max_attempts": 4})
 
     work()

@@ -205,7 +205,7 @@ def test_answer_by_id_may_retry_and_postpone(project: Configure):
     assert dead_letters() == []
 
 
-def test_what_the_function_raises_fails_each_by_the_tasks_policy(project: Configure):
+def test_exception_of_the_function_fails_each_item_by_the_policy_of_the_task(project: Configure):
     sizes: list[int] = []
 
     def fail(calls: list[BatchCall]) -> None:
@@ -280,7 +280,7 @@ def test_message_that_cannot_be_read_does_not_harm_the_others(project: Configure
     assert the_dead_letter()[1]["reason"] == "undecodable"
 
 
-def test_one_that_was_cancelled_does_not_stop_the_others(project: Configure):
+def test_cancelled_call_does_not_stop_the_others(project: Configure):
     began = threading.Event()
     cancelled: list[list[bool]] = []
 

@@ -46,7 +46,7 @@ def test_call_of_a_known_task_on_the_queue_of_a_consumer_becomes_a_dead_letter(
     assert task_backends["default"].get_result(result.id).status == TaskResultStatus.FAILED
 
 
-def test_consumer_that_asks_for_calls_gets_them(project: Configure):
+def test_consumer_with_takes_calls_gets_calls(project: Configure):
     project(default={}, audit={})
     seen: list[bytes] = []
     paint = declare(lambda number: None)
@@ -72,7 +72,7 @@ def test_messages_that_only_look_like_calls_go_to_the_consumer(project: Configur
     assert seen == [body]
 
 
-def test_body_that_quotes_a_call_is_no_call(project: Configure):
+def test_body_that_quotes_a_call_is_not_a_call(project: Configure):
     project(default={}, readings={})
     seen: list[bytes] = []
     paint = declare(lambda number: None)

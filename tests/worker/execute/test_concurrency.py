@@ -86,7 +86,7 @@ def test_no_more_coroutines_run_than_are_allowed(project: Configure, threads: in
     assert 1 <= crowd.most <= async_tasks
 
 
-def test_coroutines_go_on_while_all_threads_are_busy(project: Configure):
+def test_coroutines_continue_while_all_threads_are_busy(project: Configure):
     release, told = threading.Event(), []
 
     async def tell() -> None:

@@ -77,7 +77,7 @@ def test_next_message_of_a_topic_sees_nothing_of_it(project: Configure):
     assert seen == [UNTOUCHED] * 2
 
 
-def test_function_sees_what_receivers_of_its_start_have_set(project: Configure):
+def test_function_sees_values_set_by_receivers_of_its_start(project: Configure):
     seen: list[str] = []
 
     def receive(**_: object) -> None:

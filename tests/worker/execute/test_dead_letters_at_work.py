@@ -50,7 +50,7 @@ def test_dead_letter_that_a_worker_takes_has_all_its_attempts(chained: Configure
 
 
 @pytest.mark.parametrize("result_ttl_s", [0, 3600])
-def test_dead_letter_that_succeeds_is_gone_with_its_failure_record(
+def test_dead_letter_that_succeeds_is_deleted_with_its_failure_record(
     chained: Configure, server: PrivateServer, result_ttl_s: int
 ):
     def fail_at_first(context: TaskContext) -> str:
@@ -84,7 +84,7 @@ def test_consumer_of_dead_letters_leaves_no_failure_record_behind(configure: Con
     assert side_data(server) == {}
 
 
-def test_cancelled_dead_letter_is_gone_with_its_failure_record(chained: Configure, server: PrivateServer):
+def test_cancelled_dead_letter_is_deleted_with_its_failure_record(chained: Configure, server: PrivateServer):
     result = declare(queue_name="mail", max_attempts=1, result_ttl_s=0)(lambda: 1 / 0).enqueue()
     work("mail")
 

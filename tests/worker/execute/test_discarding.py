@@ -62,7 +62,7 @@ def test_it_is_counted_and_in_the_event_log(options: dict[str, Any], server: Pri
     assert sum(moment.queues[0].dead for moment in moments) == 1, "charts show it with those that failed for good"
 
 
-def test_middleware_is_told(options: dict[str, Any], settings: Any):
+def test_middleware_is_informed(options: dict[str, Any], settings: Any):
     told: list[tuple[str, str]] = []
 
     class Listener:
@@ -80,7 +80,7 @@ def test_middleware_is_told(options: dict[str, Any], settings: Any):
     assert told == [("discarded", "attempts_used_up")]
 
 
-def test_message_that_cannot_be_read_is_deleted_where_the_queue_says_so(configure: Configure):
+def test_unreadable_message_is_deleted_on_a_queue_that_discards(configure: Configure):
     configure(default={"DEAD_LETTER": None})
     send_raw(b"no task")
 
@@ -109,6 +109,6 @@ def test_member_of_a_workflow_that_is_discarded_has_failed(options: dict[str, An
 
 
 @pytest.mark.parametrize("given", [7, True, ["default-dead"]])
-def test_what_is_no_dead_letter_queue_is_refused(project: Configure, given: Any):
+def test_a_queue_without_dead_letters_is_refused(project: Configure, given: Any):
     with pytest.raises((ValueError, TypeError), match="dead_letter_queue"):
         declare(dead_letter_queue=given)(fail)

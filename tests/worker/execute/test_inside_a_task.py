@@ -33,7 +33,7 @@ def hidden_for_s(server: PrivateServer, queue_name: str = "default") -> float:
     return float(visible_ms / 1000 - seconds - microseconds / 1e6)
 
 
-def test_a_task_knows_itself_by_an_id_that_all_its_attempts_share(project: Configure):
+def test_a_task_has_the_same_id_in_all_its_attempts(project: Configure):
     seen: list[tuple[str, int]] = []
 
     def unlucky() -> None:
@@ -47,7 +47,7 @@ def test_a_task_knows_itself_by_an_id_that_all_its_attempts_share(project: Confi
     assert seen == [(result.id, 1), (result.id, 2)]
 
 
-def test_outside_of_a_task_there_is_none():
+def test_outside_of_a_task_there_is_no_current_task():
     with pytest.raises(RuntimeError, match="no task runs here"):
         current_task()
 
@@ -115,7 +115,7 @@ def test_progress_of_a_task_without_a_result_goes_nowhere(project: Configure, se
     assert progress_of(result.id) is None
 
 
-def test_a_task_that_lost_its_lease_is_told_when_it_checks_in(project: Configure):
+def test_a_task_that_lost_its_lease_learns_it_when_it_checks_in(project: Configure):
     answers: list[bool] = []
 
     def slow() -> None:
@@ -204,7 +204,7 @@ def test_a_postponed_task_runs_later_and_its_attempts_do_not_count(project: Conf
 
 
 @pytest.mark.parametrize("after_s", ["x", None, True])
-def test_postponement_by_what_is_no_number_says_what_to_give(after_s: Any):
+def test_postponement_by_a_value_that_is_not_a_number_reports_the_allowed_values(after_s: Any):
     with pytest.raises(TypeError, match="after_s of Postpone is .* such as Postpone"):
         Postpone(after_s)
 

@@ -61,7 +61,7 @@ def limit_keys(client: Client) -> list[bytes]:
     return list(keys)
 
 
-def test_no_more_run_at_a_time_than_the_limit_says(project: Configure):
+def test_no_more_calls_run_at_a_time_than_the_limit_allows(project: Configure):
     overlaps = Overlaps(expected=2)
     task: Task[..., Any] = declare(limits=[Concurrency(2)])(lambda key: overlaps.run(key))
     task.enqueue_many([["a"]] * 12)
@@ -91,7 +91,7 @@ def test_each_key_has_its_own_limit(project: Configure):
     assert overlaps.most["all"] <= 3, "and those of two customers have met"
 
 
-def test_a_flood_of_one_key_does_not_hold_up_the_others(project: Configure):
+def test_a_flood_of_one_key_does_not_block_the_others(project: Configure):
     order: list[str] = []
     gate = threading.Event()
 
@@ -133,7 +133,7 @@ def test_coroutines_are_limited_too(project: Configure):
     assert most == 3
 
 
-def test_no_more_start_in_a_window_than_the_rate_says(project: Configure, client: Client):
+def test_no_more_calls_start_in_a_window_than_the_rate_allows(project: Configure, client: Client):
     starts: list[int] = []
     task: Task[..., Any] = declare(limits=[Rate(3, per_s=600)])(lambda number: starts.append(number))
     task.enqueue_many([[number] for number in range(8)])
@@ -154,7 +154,7 @@ def test_no_more_start_in_a_window_than_the_rate_says(project: Configure, client
     assert sorted(starts) == list(range(8))
 
 
-def test_starts_of_a_clock_that_was_put_back_hold_nobody_up(project: Configure, client: Client):
+def test_starts_of_a_clock_that_was_put_back_do_not_block_later_calls(project: Configure, client: Client):
     starts: list[int] = []
     task: Task[..., Any] = declare(limits=[Rate(3, per_s=600)])(lambda number: starts.append(number))
     task.enqueue_many([[number] for number in range(3)])
@@ -174,7 +174,7 @@ def let_starts_age(client: Client, *, seconds: int) -> None:
     client.connection.exchange(moves)
 
 
-def test_those_that_wait_for_a_rate_come_back_one_after_the_other(project: Configure, client: Client):
+def test_calls_that_wait_for_a_rate_return_one_after_the_other(project: Configure, client: Client):
     task: Task[..., Any] = declare(limits=[Rate(2, per_s=600)])(lambda number: None)
     task.enqueue_many([[number] for number in range(6)])
 
@@ -349,7 +349,7 @@ def test_calls_whose_limits_cannot_be_read_ask_again_within_a_second_but_not_all
 
 
 @pytest.mark.parametrize("by", [lambda name: name.no_such_thing, lambda name: sys.exit(3)], ids=["error", "exit"])
-def test_a_key_that_cannot_be_made_stops_nobody(project: Configure, caplog: pytest.LogCaptureFixture, by: Any):
+def test_a_failing_key_function_does_not_stop_the_task(project: Configure, caplog: pytest.LogCaptureFixture, by: Any):
     done: list[str] = []
     task: Task[..., Any] = declare(limits=[Concurrency(1, by=by)])(lambda name: done.append(name))
     task.enqueue("one")

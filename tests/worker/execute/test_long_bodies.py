@@ -175,7 +175,7 @@ def test_body_that_is_too_long_is_deleted_where_there_are_no_dead_letters(projec
     assert get_queue("default").attributes().messages == 0
 
 
-def test_it_is_counted_logged_and_told_like_other_dead_letters(
+def test_it_is_counted_logged_and_announced_like_other_dead_letters(
     bounded: Configure, settings: Any, caplog: pytest.LogCaptureFixture
 ):
     settings.RSMQ = {**settings.RSMQ, "EVENTS": {"RECORD": "all"}}
@@ -241,7 +241,7 @@ def test_recovery_reads_no_body_that_is_too_long(bounded: Configure, server: Pri
     assert failure_record(delivery.message.id)["reason"] == "crashed"
 
 
-def test_short_bodies_run_whatever_limit_another_program_wrote(project: Configure, server: PrivateServer):
+def test_short_bodies_run_with_any_limit_that_another_program_wrote(project: Configure, server: PrivateServer):
     got: list[int] = []
 
     @declare()

@@ -77,7 +77,7 @@ def test_the_first_one_is_the_outermost(seen: list[Any], function: Any):
     ]  # fmt: skip
 
 
-def test_they_are_told_of_retries_and_of_the_end(seen: list[Any]):
+def test_they_are_informed_of_retries_and_of_the_end(seen: list[Any]):
     declare(max_attempts=2, backoff=fixed(0))(lambda: 1 / 0).enqueue()
 
     work(threads=1)  # two could tell of the second attempt first
@@ -86,7 +86,7 @@ def test_they_are_told_of_retries_and_of_the_end(seen: list[Any]):
     assert told == ["a retry 1", "a dead 2"]
 
 
-def test_what_before_raises_counts_as_raised_by_the_task(project: Configure, settings: Any):
+def test_exception_in_before_counts_as_raised_by_the_task(project: Configure, settings: Any):
     class Closed:
         def before(self, run: Any) -> None:
             raise Postpone(after_s=60) if run.attempt == 1 and not ran else ValueError
@@ -104,7 +104,7 @@ def test_what_before_raises_counts_as_raised_by_the_task(project: Configure, set
     assert the_dead_letter()[1]["error"] == "builtins.ValueError"
 
 
-def test_one_that_fails_afterwards_changes_nothing(project: Configure, settings: Any, caplog: pytest.LogCaptureFixture):
+def test_later_failure_changes_nothing(project: Configure, settings: Any, caplog: pytest.LogCaptureFixture):
     class Broken:
         def after(self, run: Any, outcome: Any) -> None:
             raise RuntimeError("broken")

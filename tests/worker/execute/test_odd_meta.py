@@ -77,7 +77,7 @@ def test_a_call_that_expired_before_it_was_sent_is_a_dead_letter(seen: list[int]
     assert (seen, the_dead_letter()[1]["reason"]) == ([], "expired")
 
 
-def test_keys_of_another_type_in_the_place_of_locks_and_tags_do_not_hold_up_the_work(
+def test_lock_and_tag_keys_of_another_type_do_not_block_the_work(
     seen: list[int], server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
     server.redis.set("rsmq::tag:mail", "text")

@@ -57,7 +57,7 @@ def test_no_more_is_fetched_ahead_than_runs_were_seen():
 
 
 @pytest.mark.parametrize(("run_s", "ahead"), [(0.0, 200), (0.001, 200), (0.004, 50), (0.2, 1), (0.21, 0), (60, 0)])
-def test_what_is_fetched_ahead_is_a_moment_of_work_for_all_threads(run_s: float, ahead: int):
+def test_prefetch_is_a_moment_of_work_for_all_threads(run_s: float, ahead: int):
     pace = Prefetch()
     for _ in range(1000):
         pace.note(run_s)
@@ -91,7 +91,7 @@ def test_a_pool_at_rest_has_room_for_as_many_as_run_at_a_time():
     assert pool.room() == 0
 
 
-def test_of_short_tasks_half_of_what_there_is_room_for_is_fetched_in_one_go():
+def test_half_of_the_room_is_fetched_at_once_for_short_tasks():
     pool = resting_pool(0.004)
 
     assert pool.room() == pytest.approx(THREADS + 50, abs=1)
@@ -118,7 +118,7 @@ def test_no_more_is_fetched_while_half_of_the_short_tasks_wait():
     assert pool.room() == pytest.approx(room // 2, abs=4)
 
 
-def test_nothing_waits_while_a_thread_waits_for_redis_to_know_its_outcome():
+def test_no_message_waits_while_a_thread_waits_for_its_settlement():
     pool = resting_pool(0.004)
     submit(pool, pool.room())
     pool._awaits_ack[1] = True
@@ -141,7 +141,7 @@ def test_room_is_for_the_kind_of_task_that_the_latest_messages_were():
     assert pool.room() == 0
 
 
-def test_what_waits_is_taken_back_and_no_longer_counts():
+def test_waiting_messages_of_a_plan_are_taken_back_and_not_counted():
     pool = resting_pool()
     submit(pool, 3)
     submit(pool, 2, is_async=True)

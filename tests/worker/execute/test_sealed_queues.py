@@ -61,7 +61,9 @@ def test_a_sealed_queue_may_be_called_like_a_band(configure: Configure, options:
 
 
 @pytest.mark.parametrize(("options", "reason"), [(SIGNED, "unsigned"), (ENCRYPTED, "not_decrypted")])
-def test_a_call_that_somebody_wrote_into_redis_never_runs(configure: Configure, options: dict[str, Any], reason: str):
+def test_a_call_that_another_program_wrote_into_redis_never_runs(
+    configure: Configure, options: dict[str, Any], reason: str
+):
     configure(default=options)
     seen: list[str] = []
     declare(lambda: seen.append("ran"))
@@ -139,7 +141,7 @@ def test_a_sealed_call_can_be_cancelled(sealed: dict[str, Any], server: PrivateS
     assert server.redis.zcard("rsmq:default") == 0
 
 
-def test_nothing_of_an_encrypted_call_lies_in_redis_in_clear(configure: Configure, server: PrivateServer):
+def test_no_part_of_an_encrypted_call_is_in_redis_in_plain_text(configure: Configure, server: PrivateServer):
     configure(default=ENCRYPTED)
     declare(lambda secret: None, max_attempts=1).enqueue("hush hush")
 
@@ -151,7 +153,7 @@ def test_nothing_of_an_encrypted_call_lies_in_redis_in_clear(configure: Configur
 
 
 @pytest.mark.interop
-def test_a_program_in_another_language_signs_as_the_documentation_says(configure: Configure):
+def test_a_program_in_another_language_can_sign_as_documented(configure: Configure):
     configure(payments=SIGNED)
     page = (ROOT / "docs" / "security.md").read_text("utf-8")
     (script,) = re.findall(r"^```js\n(.*?)^await ", page, re.MULTILINE | re.DOTALL)

@@ -70,12 +70,12 @@ def test_a_coroutine_that_holds_the_event_loop_is_answered_for(start_worker: Sta
     journal.open_gate()
 
 
-def test_a_worker_that_is_gone_is_not_asked(client: Client):
+def test_no_request_is_sent_to_a_worker_that_has_ended(client: Client):
     assert client.run(ask_for_stacks("rsmq", "w1")) is False
     assert client.run(read_stacks("rsmq", "w1")) == {}
 
 
-def test_process_goes_on_answering_after_stacks_that_cannot_be_read(
+def test_process_still_answers_after_stacks_that_cannot_be_read(
     client: Client, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
     found: list[object] = [RuntimeError("changed while it was read"), {"m1": "a stack"}]

@@ -187,7 +187,7 @@ def test_interruption_that_was_swallowed_is_repeated(project: Configure, time_is
     [({"retry_on": Exception}, "attempts_used_up"), ({"give_up_on": Exception}, "gave_up")],
     ids=["retry_on", "give_up_on"],
 )
-def test_exception_stands_for_it_in_options(
+def test_exception_represents_it_in_options(
     project: Configure, time_is_up: TimeIsUp, options: dict[str, Any], reason: str
 ):
     def run() -> None:
@@ -202,7 +202,7 @@ def test_exception_stands_for_it_in_options(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_connections_of_the_thread_are_dropped_before_receivers_hear_of_the_end(
+def test_connections_of_the_thread_are_closed_before_receivers_of_the_end_are_called(
     project: Configure, time_is_up: TimeIsUp
 ):
     states: list[tuple[bool, bool]] = []

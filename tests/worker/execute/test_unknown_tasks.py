@@ -67,7 +67,7 @@ def hidden_for_s(server: PrivateServer) -> float:
     return float(score) / 1000 - seconds - microseconds / 1e6
 
 
-def test_call_of_an_unknown_task_waits_for_a_worker_that_knows_it(graceful: None):
+def test_call_of_an_unknown_task_waits_for_a_worker_that_has_the_task(graceful: None):
     attempts: list[int] = []
     send_call()
     for _ in range(7):
@@ -183,7 +183,7 @@ def test_path_that_would_mean_two_tasks_is_refused(project: Configure, aliases: 
 
 
 @pytest.mark.parametrize("aliases", ["old.path", [7], [""]])
-def test_what_is_no_list_of_paths_is_refused(project: Configure, aliases: Any):
+def test_a_value_that_is_not_a_list_of_paths_is_refused(project: Configure, aliases: Any):
     with pytest.raises(ValueError, match="aliases"):
         declare(aliases=aliases)(lambda: None)
 
@@ -207,7 +207,7 @@ def a_child(worker_id: str) -> Any:
     [("7 other", ("default",), True), ("7 other", ("mail",), False), ("", ("default",), False)],
     ids=["other tasks", "other queues", "an older release"],
 )
-def test_worker_that_starts_beside_one_with_other_tasks_says_so_once(
+def test_worker_that_starts_next_to_one_with_other_tasks_logs_it_once(
     project: Configure, caplog: pytest.LogCaptureFixture, tasks: str, queues: tuple[str, ...], warns: bool
 ):
     declare(lambda: None)

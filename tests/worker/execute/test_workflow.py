@@ -123,7 +123,7 @@ def test_steps_may_be_coroutines_in_other_queues_and_of_other_priorities(project
     assert seen == [3]
 
 
-def test_a_chain_goes_on_after_retries_and_postponements(project: Configure, seen: Seen):
+def test_a_chain_continues_after_retries_and_postponements(project: Configure, seen: Seen):
     attempts: list[int] = []
 
     def unlucky(number: int) -> int:
@@ -156,7 +156,7 @@ def test_a_step_that_fails_for_good_ends_the_chain(project: Configure, seen: See
     assert started.failures() == [failure]
 
 
-def test_a_chain_goes_on_when_the_step_that_failed_is_sent_again(project: Configure, seen: Seen):
+def test_a_chain_continues_when_the_step_that_failed_is_sent_again(project: Configure, seen: Seen):
     broken = [True]
 
     def flaky(number: int) -> int:
@@ -423,7 +423,7 @@ def test_a_callback_whose_workflow_has_expired_goes_to_the_dead_letters(
     assert (seen, failure["reason"]) == ([], "workflow_gone")
 
 
-def test_a_member_of_a_workflow_that_is_gone_runs_all_the_same(project: Configure, server: PrivateServer):
+def test_a_member_of_a_deleted_workflow_runs_anyway(project: Configure, server: PrivateServer):
     ran: Seen = []
 
     def run() -> None:
@@ -483,7 +483,7 @@ def test_a_map_takes_an_async_generator(project: Configure, seen: Seen):
 
 
 @pytest.mark.parametrize("items", [5, None])
-def test_a_map_refuses_what_is_no_collection(project: Configure, items: Any):
+def test_a_map_refuses_a_value_that_is_not_a_collection(project: Configure, items: Any):
     declared = declare(lambda item: None)
 
     with pytest.raises(TypeError, match=f"map_tasks.. got {items} for .*give a list"):
@@ -492,7 +492,7 @@ def test_a_map_refuses_what_is_no_collection(project: Configure, items: Any):
         asyncio.run(amap_tasks(declared, items))
 
 
-def test_a_map_refuses_what_is_no_task(project: Configure):
+def test_a_map_refuses_a_value_that_is_not_a_task(project: Configure):
     with pytest.raises(TypeError, match="give the function that @task decorates"):
         map_tasks(print, [1])  # type: ignore[arg-type]
 
@@ -558,7 +558,7 @@ def test_only_tasks_can_be_called():
         lambda task: map_tasks(task, [], then=task),
     ],
 )
-def test_a_task_without_its_call_is_refused_with_what_to_write(configure: Configure, make: Any):
+def test_a_task_without_its_call_is_refused_with_the_right_form(configure: Configure, make: Any):
     configure()
 
     with pytest.raises(TypeError, match=r"task .* is not .*write call\(task, \.\.\.\)"):
@@ -658,7 +658,7 @@ def test_a_lost_reply_to_the_end_of_a_failed_member_counts_it_once(
 
 
 @pytest.mark.slow
-def test_a_group_has_one_callback_whatever_is_killed(project: Configure, start_worker: StartWorker, journal: Journal):
+def test_a_group_has_one_callback_after_any_crash(project: Configure, start_worker: StartWorker, journal: Journal):
     queues = {"default": {"VISIBILITY_TIMEOUT_S": 1}}
     project(**queues)
     count, rng = 300, random.Random(7)

@@ -26,7 +26,7 @@ def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
-def test_server_that_is_away_is_said_once_for_all_that_use_it(caplog: pytest.LogCaptureFixture):
+def test_unreachable_server_is_logged_once_for_all_connections(caplog: pytest.LogCaptureFixture):
     server = Connection("redis://cache:6379/0")
     fetches, wake_ups = (
         ReconnectBackoff("fetches", server=server),
@@ -42,7 +42,7 @@ def test_server_that_is_away_is_said_once_for_all_that_use_it(caplog: pytest.Log
     assert len(lines(caplog, logging.INFO)) == 1 and "works again after" in caplog.text
 
 
-def test_servers_are_told_apart_and_damage_of_a_queue_is_no_outage_of_the_server(caplog: pytest.LogCaptureFixture):
+def test_servers_are_separate_and_damage_of_a_queue_is_not_an_outage_of_the_server(caplog: pytest.LogCaptureFixture):
     one, other = Connection("redis://one"), Connection("redis://other")
 
     ReconnectBackoff("one", server=one).note(ConnectionFailed("away"))
@@ -52,7 +52,7 @@ def test_servers_are_told_apart_and_damage_of_a_queue_is_no_outage_of_the_server
     assert len(lines(caplog, logging.ERROR)) == 3
 
 
-def test_next_outage_is_said_again_although_the_last_one_ended_with_damage(caplog: pytest.LogCaptureFixture):
+def test_next_outage_is_logged_again_although_the_last_one_ended_with_damage(caplog: pytest.LogCaptureFixture):
     fetches = ReconnectBackoff("fetches", server=Connection("redis://one"))
     fetches.note(ConnectionFailed("away"))
     fetches.note(BrokenQueue("damaged"))
@@ -63,7 +63,7 @@ def test_next_outage_is_said_again_although_the_last_one_ended_with_damage(caplo
     assert len(lines(caplog, logging.ERROR)) == 2
 
 
-def test_next_outage_of_a_server_is_said_again(caplog: pytest.LogCaptureFixture):
+def test_next_outage_of_a_server_is_logged_again(caplog: pytest.LogCaptureFixture):
     fetches = ReconnectBackoff("fetches", server=Connection("redis://one"))
 
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_next_outage_of_a_server_is_said_again(caplog: pytest.LogCaptureFixture)
     assert len(lines(caplog, logging.ERROR)) == len(lines(caplog, logging.INFO)) == 2
 
 
-def test_process_says_one_line_when_its_server_is_away(
+def test_process_logs_one_line_when_its_server_is_unreachable(
     configure: Configure, server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
     with FaultProxy(server.url) as proxy:

@@ -29,7 +29,7 @@ def refused_subscriptions(server: PrivateServer) -> int:
     return int(server.redis.info("commandstats")["cmdstat_subscribe"]["rejected_calls"])
 
 
-def test_worker_without_channel_rights_polls_and_says_so_once(
+def test_worker_without_permission_for_channels_polls_and_logs_it_once(
     without_channels: None, server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
     seen: list[int] = []

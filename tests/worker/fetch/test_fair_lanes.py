@@ -196,7 +196,7 @@ async def test_a_bulk_call_of_a_coroutine_is_one_round_trip_for_all_lanes(projec
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_one_transaction_sends_to_many_lanes_is_one_round_trip(configure: Configure, exchanges: list[int]):
+def test_calls_of_one_transaction_to_many_lanes_are_one_round_trip(configure: Configure, exchanges: list[int]):
     configure(on_commit=True)
     declared = declared_with_its_lanes()
     exchanges.clear()
@@ -210,7 +210,7 @@ def test_what_one_transaction_sends_to_many_lanes_is_one_round_trip(configure: C
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_a_lane_that_somebody_deleted_is_made_again_and_no_call_is_lost(project: Configure, is_async: bool):
+async def test_a_deleted_lane_is_created_again_and_no_call_is_lost(project: Configure, is_async: bool):
     declared = declared_with_its_lanes()
     gone = sorted(lanes_in_use())[1]
     waited_there = waiting_in(gone)
@@ -225,7 +225,7 @@ async def test_a_lane_that_somebody_deleted_is_made_again_and_no_call_is_lost(pr
     assert sum(map(waiting_in, lanes_in_use())) == 80 - waited_there
 
 
-def test_a_lane_that_takes_less_than_the_others_is_told_of_and_the_others_have_theirs(project: Configure):
+def test_a_lane_with_a_smaller_size_limit_is_reported_and_the_others_get_their_calls(project: Configure):
     declared = declared_with_its_lanes()
     small = sorted(lanes_in_use())[0]
     waited_there = waiting_in(small)
@@ -367,7 +367,7 @@ def test_a_queue_cannot_have_the_name_of_a_lane(project: Configure):
 
 
 @pytest.mark.parametrize(("fair_by", "said"), [("customer", "write a list of names"), (7, "fair_by is 7")])
-def test_fair_by_that_is_no_list_of_names_is_refused(project: Configure, fair_by: Any, said: str):
+def test_fair_by_that_is_not_a_list_of_names_is_refused(project: Configure, fair_by: Any, said: str):
     with pytest.raises(ValueError, match=said):
         declare(fair_by=fair_by)(lambda customer: None)
 

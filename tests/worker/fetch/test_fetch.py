@@ -86,7 +86,7 @@ def test_paused_queue_gives_nothing_and_is_not_waited_for(queues: Configure):
     assert fetched.next_ms > 0
 
 
-def test_queues_that_cannot_be_read_are_told_by_position(queues: Configure, server: PrivateServer):
+def test_queues_that_cannot_be_read_are_returned_by_position(queues: Configure, server: PrivateServer):
     source = source_of("a", "b", "c")
     send("b", b"b1")
     for key in ("rsmq:a", "rsmq::released:c", "rsmq::paused"):
@@ -112,7 +112,7 @@ def test_number_of_queues_is_none_when_their_list_is_damaged(queues: Configure, 
     assert (fetched.queue_count, bodies(fetched)) == (-1, [(1, [b"a1"])])
 
 
-def test_record_of_leases_lists_what_was_fetched_and_outlives_the_longest_lease(
+def test_record_of_leases_lists_fetched_messages_and_outlives_the_longest_lease(
     queues: Configure, server: PrivateServer
 ):
     source = source_of("a", "b")
@@ -172,7 +172,7 @@ def test_past_of_a_message_comes_with_it(queues: Configure, server: PrivateServe
     assert server.redis.hget("rsmq:a:Q", f"{new}:fr") is not None
 
 
-def test_time_since_each_message_became_ready_is_told(queues: Configure, server: PrivateServer):
+def test_time_since_each_message_became_ready_is_returned(queues: Configure, server: PrivateServer):
     source = source_of("a")
     ids = send("a", b"1", b"2", b"3")
     seconds, _ = server.redis.time()

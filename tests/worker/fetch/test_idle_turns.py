@@ -32,7 +32,7 @@ def test_the_first_idle_one_looks_at_once_and_the_others_in_turn():
 
 
 @pytest.mark.parametrize("why", ["busy", "gone"])
-def test_nobody_waits_for_one_that_is_busy_or_gone(why: str):
+def test_busy_or_ended_process_is_not_waited_for(why: str):
     idle_turns = IdleTurns(2)
     first, second = idle_turns.member(0), idle_turns.member(1)
     first.note_idle(True)
@@ -44,7 +44,7 @@ def test_nobody_waits_for_one_that_is_busy_or_gone(why: str):
     assert second.turn_s() == 0
 
 
-def test_nobody_waits_for_one_that_has_not_passed_by_for_long(monkeypatch: pytest.MonkeyPatch):
+def test_process_that_has_not_polled_for_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
     idle_turns = IdleTurns(2)
     first, second = idle_turns.member(0), idle_turns.member(1)
     first.note_idle(True)
@@ -105,7 +105,7 @@ class Fetches:
 
 
 @pytest.mark.slow
-def test_one_message_is_asked_for_by_about_one_of_many_idle_processes(
+def test_one_message_is_fetched_by_about_one_of_many_idle_processes(
     project: Configure, server: PrivateServer, start_worker: StartWorker, journal: Journal
 ):
     tasks.write.enqueue("first")
@@ -123,7 +123,7 @@ def test_one_message_is_asked_for_by_about_one_of_many_idle_processes(
 
 
 @pytest.mark.slow
-def test_a_message_is_taken_although_the_first_in_turn_stands_still(
+def test_a_message_is_fetched_although_the_first_process_in_turn_hangs(
     project: Configure, server: PrivateServer, start_worker: StartWorker, journal: Journal
 ):
     tasks.wait_at_gate.enqueue_many([[f"warm-{number}"] for number in range(4)])

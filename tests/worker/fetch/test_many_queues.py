@@ -81,7 +81,7 @@ def test_paused_queue_is_left_alone_and_the_others_are_not(seen: list[str], serv
         assert get_queue(NAMES[1]).attributes().ready_messages == 1
 
 
-def test_pauses_that_cannot_be_read_stop_nobody(seen: list[str], server: PrivateServer):
+def test_pauses_that_cannot_be_read_stop_no_fetch(seen: list[str], server: PrivateServer):
     send_to(NAMES[:3])
     server.redis.set("rsmq::paused", "of another program")
 

@@ -80,7 +80,7 @@ def hold(source: QueueSource, clock: StillClock, *, lease_s: float = 30.0) -> De
         ({"unreadable": (0,)}, True, True),
     ],
 )
-def test_a_look_without_messages_says_whether_there_are_any(
+def test_a_read_without_messages_returns_whether_there_are_any(
     source: QueueSource, found: dict[str, Any], is_drained: bool, is_empty: bool
 ):
     look(source, **found)
@@ -88,7 +88,7 @@ def test_a_look_without_messages_says_whether_there_are_any(
     assert (source.is_drained, source.is_empty) == (is_drained, is_empty)
 
 
-def test_a_look_that_finds_messages_is_no_end(source: QueueSource):
+def test_a_read_that_finds_messages_is_not_the_end(source: QueueSource):
     look(source, 0, 1)
 
     assert (source.is_drained, source.is_empty) == (False, False)
@@ -105,7 +105,7 @@ def test_queues_are_created_or_looked_up_again_when_something_about_them_changed
     assert (source.selector.is_provisioned, source.selector.bands_are_known) == (False, True)
 
 
-def test_pauses_that_cannot_be_read_are_told_once(source: QueueSource, caplog: pytest.LogCaptureFixture):
+def test_pauses_that_cannot_be_read_are_logged_once(source: QueueSource, caplog: pytest.LogCaptureFixture):
     for _ in range(3):
         look(source, unreadable=(0,))
     assert caplog.text.count("no queue counts as paused") == 1
@@ -117,7 +117,7 @@ def test_pauses_that_cannot_be_read_are_told_once(source: QueueSource, caplog: p
 
 
 @pytest.mark.parametrize(("counts", "filled"), [((4,), 4), ((1, 3), 4), ((5,), 5), ((3,), 0), ((), 0)])
-def test_only_a_look_that_brought_all_it_asked_for_is_followed_by_one_ahead(
+def test_only_a_fetch_with_the_full_number_of_messages_is_followed_by_an_early_one(
     source: QueueSource, counts: tuple[int, ...], filled: int
 ):
     look(source, *counts, room=4)
@@ -209,7 +209,7 @@ def test_while_the_server_is_away_every_reason_waits_for_the_next_try(source: Qu
 # -- What is known about it --------------------------------------------------------------------------------------------
 
 
-def test_it_is_idle_when_nothing_is_held_and_redis_knows_all(source: QueueSource, clock: StillClock):
+def test_it_is_idle_without_leased_messages_and_unsettled_outcomes(source: QueueSource, clock: StillClock):
     assert (source.is_idle, source.has_settlements, source.holds_nothing, source.unreported) == (True, False, True, 0)
 
     delivery = hold(source, clock)

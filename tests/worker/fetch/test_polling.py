@@ -72,11 +72,11 @@ def wait_after(
         ({"found": 2, "next_s": 0.01}, 0.01),
     ],
 )
-def test_next_look_follows_from_what_the_last_one_brought(clock: StillClock, look: dict[str, object], wait_s: float):
+def test_next_fetch_is_planned_from_the_last_reply(clock: StillClock, look: dict[str, object], wait_s: float):
     assert wait_after(poll_schedule_of(), clock, **look) == pytest.approx(wait_s)
 
 
-def test_polls_that_find_something_follow_quickly_and_slow_down_with_the_silence(clock: StillClock):
+def test_polling_interval_is_short_after_messages_and_grows_without_them(clock: StillClock):
     poll_schedule = poll_schedule_of()
     waits = [wait_after(poll_schedule, clock, found=0, next_s=-1)]
     clock.now += POLL_S
@@ -89,7 +89,7 @@ def test_polls_that_find_something_follow_quickly_and_slow_down_with_the_silence
     assert waits == pytest.approx([POLL_S, 0.008, 0.008, 0.2008, 3.2008])
 
 
-def test_look_that_a_publish_asked_for_makes_no_poll_quicker(clock: StillClock):
+def test_fetch_after_a_publish_does_not_shorten_the_polling_interval(clock: StillClock):
     poll_schedule = poll_schedule_of()
     wait_after(poll_schedule, clock, found=0, next_s=-1)
 
@@ -150,7 +150,7 @@ def test_worker_behind_others_takes_its_turn_unless_one_of_them_left_nothing(clo
     assert idle_turns.asked == [(3, StillClock.now)] and poll_schedule.times()[1] == math.inf
 
 
-def test_look_that_left_nothing_is_told_to_the_others(clock: StillClock):
+def test_empty_fetch_is_shared_with_the_other_processes(clock: StillClock):
     idle_turns = IdleTurns(0.0)
 
     poll_schedule_of(idle_turns).note_drained(7.0)

@@ -61,7 +61,7 @@ def test_outcomes_go_along(project: Configure):
     assert get_queue("default").attributes().messages == 3
 
 
-def test_outcomes_wait_as_long_as_they_are_allowed_to(project: Configure):
+def test_outcomes_wait_up_to_the_allowed_time(project: Configure):
     worker, source, (first, _) = worker_that_holds(2, of=2)
     source.settle(Execution(first, sink=source, notifier=worker.notifier), NOTHING_RETURNED)
     source.statistics = None  # what it has counted is due at once
@@ -71,7 +71,9 @@ def test_outcomes_wait_as_long_as_they_are_allowed_to(project: Configure):
 
 
 @pytest.mark.parametrize(("held", "of", "room"), [(2, 4, 1), (2, 1, 2)], ids=["no room for as much", "no more there"])
-def test_it_asks_only_when_there_may_be_as_much_again(project: Configure, held: int, of: int, room: int):
+def test_next_exchange_is_sent_early_only_when_there_may_be_as_many_messages_again(
+    project: Configure, held: int, of: int, room: int
+):
     _worker, source, _held = worker_that_holds(held, of=of)
 
     source.ask_ahead(room, at_most=1000)
@@ -110,7 +112,7 @@ def test_broken_connection_costs_nothing(configure: Configure, server: PrivateSe
         assert get_queue("default").attributes().messages == 3
 
 
-def test_what_arrives_in_a_worker_that_stops_is_given_back(project: Configure):
+def test_messages_that_arrive_in_a_stopping_worker_are_released(project: Configure):
     worker, source, held = worker_that_holds(2, of=4)
     for delivery in held:
         source.settle(Execution(delivery, sink=source, notifier=worker.notifier), Released())

@@ -51,7 +51,7 @@ def test_the_next_exchange_brings_the_answer(project: Configure):
     assert not source.ask_early(), "what was ready is used up"
 
 
-def test_server_that_has_forgotten_the_script_is_told_again(project: Configure, server: PrivateServer):
+def test_script_is_loaded_again_when_the_server_does_not_have_it(project: Configure, server: PrivateServer):
     source = source_at_rest()
     send_raw(b"hello")
     server.redis.script_flush()
@@ -61,14 +61,14 @@ def test_server_that_has_forgotten_the_script_is_told_again(project: Configure, 
     assert len(source.exchange(0)) == 1
 
 
-def test_worker_without_room_asks_nothing(project: Configure):
+def test_worker_without_room_does_not_fetch(project: Configure):
     source = source_at_rest()
     source.get_ready(0)
 
     assert not source.ask_early()
 
 
-def test_worker_that_holds_something_asks_in_its_turn(project: Configure):
+def test_worker_with_messages_fetches_in_its_turn(project: Configure):
     send_raw(b"hello")
     source = new_worker().sources[0]
     assert isinstance(source, QueueSource)
@@ -110,7 +110,7 @@ def test_broken_connection_is_made_again_by_the_exchange(configure: Configure, s
 
 
 @pytest.mark.parametrize("within_s", [0, 10])
-def test_what_arrives_in_a_worker_that_stops_is_given_back(project: Configure, within_s: float):
+def test_messages_that_arrive_in_a_stopping_worker_are_released(project: Configure, within_s: float):
     consumer("default")(lambda message: None)
     worker = new_worker()
     source = worker.sources[0]
@@ -153,9 +153,7 @@ def test_no_hint_is_lost_in_a_stream_of_messages(project: Configure):
 
 
 @pytest.mark.parametrize(("published", "told"), [(1, 0), (2, 1)])
-def test_only_what_was_published_before_the_question_is_answered_by_it(
-    project: Configure, server: PrivateServer, published: int, told: int
-):
+def test_a_fetch_answers_only_earlier_publishes(project: Configure, server: PrivateServer, published: int, told: int):
     heard: list[int] = []
     subscription = subscribed(server, heard)
     subscription.hear()
@@ -169,7 +167,7 @@ def test_only_what_was_published_before_the_question_is_answered_by_it(
     subscription.stop()
 
 
-def test_what_is_published_right_behind_the_confirmation_is_news(project: Configure, server: PrivateServer):
+def test_publish_right_after_the_confirmation_is_counted(project: Configure, server: PrivateServer):
     heard: list[int] = []
     subscription = subscribed(server, heard)
 
@@ -181,7 +179,7 @@ def test_what_is_published_right_behind_the_confirmation_is_news(project: Config
     subscription.stop()
 
 
-def test_a_cancellation_is_told_apart_from_a_message(project: Configure, server: PrivateServer):
+def test_a_cancellation_is_distinguished_from_a_message(project: Configure, server: PrivateServer):
     heard, cancelled = list[int](), list[int]()
     subscription = subscribed(server, heard, cancelled)
     subscription.hear()
@@ -279,7 +277,7 @@ def test_worker_without_room_sleeps_although_messages_wait(project: Configure):
     assert source.next_exchange_at(0) is None
 
 
-def test_worker_at_rest_gets_up_to_report_what_it_has_counted(project: Configure):
+def test_idle_worker_wakes_up_to_report_its_counts(project: Configure):
     source = source_at_rest()
     assert source.next_exchange_at(0) is None
 
@@ -289,7 +287,7 @@ def test_worker_at_rest_gets_up_to_report_what_it_has_counted(project: Configure
     assert source.next_exchange_at(0) is not None
 
 
-def test_messages_of_an_early_look_whose_answer_nobody_can_read_come_back_without_an_attempt(
+def test_messages_of_an_early_fetch_with_a_lost_reply_are_released_without_an_attempt(
     project: Configure, monkeypatch: pytest.MonkeyPatch
 ):
     source = source_at_rest()

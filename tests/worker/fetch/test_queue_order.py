@@ -216,7 +216,7 @@ def test_nothing_runs_from_a_paused_queue_until_it_is_resumed(configure: Configu
     assert sorted(seen) == ["other", "paused", "paused, urgent"]
 
 
-def test_pauses_that_cannot_be_read_are_told_and_stop_nobody(
+def test_pauses_that_cannot_be_read_are_logged_and_stop_no_fetch(
     project: Configure, server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
     server.redis.set("rsmq::paused", "of another program")
@@ -245,7 +245,7 @@ def test_resuming_wakes_a_worker_that_sleeps(project: Configure):
 
 
 @pytest.mark.slow
-def test_a_pause_holds_for_all_workers_and_for_those_that_start_later(
+def test_a_pause_applies_to_all_workers_including_later_ones(
     project: Configure, start_worker: StartWorker, journal: Journal
 ):
     from tests.worker.site.tasks import write

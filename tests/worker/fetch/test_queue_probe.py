@@ -50,13 +50,13 @@ def test_queues_are_scanned_when_none_is_known_to_have_something_and_now_and_the
     assert scan.is_due(1001.0)
 
 
-def test_only_what_has_something_is_asked_in_the_order_of_the_queues(scan: QueueProbe):
+def test_only_queues_with_messages_are_fetched_in_their_order(scan: QueueProbe):
     scan.scanned(found(1, 5, 100), 1000.0)
 
     assert names(scan.choose(1000.0)) == ["q00", "q04", "q99"]
 
 
-def test_a_fetch_asks_a_limited_number_of_queues(scan: QueueProbe):
+def test_a_fetch_reads_a_limited_number_of_queues(scan: QueueProbe):
     scan.scanned(found(*range(1, 101)), 1000.0)
 
     chosen = scan.choose(1000.0)
@@ -76,7 +76,7 @@ def test_a_fetch_asks_a_limited_number_of_queues(scan: QueueProbe):
         (0, True, ["q00", "q04", "q99"]),
     ],
 )
-def test_without_room_for_more_the_queue_of_the_last_message_is_asked_again(
+def test_without_room_for_more_the_queue_of_the_last_message_is_fetched_again(
     scan: QueueProbe, last: int | None, is_full: bool, left: list[str]
 ):
     scan.scanned(found(1, 5, 100), 1000.0)
@@ -88,7 +88,7 @@ def test_without_room_for_more_the_queue_of_the_last_message_is_asked_again(
     assert names(scan.choose(1000.0)) == left
 
 
-def test_a_look_at_all_queues_changes_nothing_about_what_is_known(scan: QueueProbe):
+def test_a_scan_of_all_queues_does_not_change_the_known_state(scan: QueueProbe):
     scan.scanned(found(1), 1000.0)
 
     scan.fetched(scan.queues, scan.queues[7], is_full=True)

@@ -89,7 +89,7 @@ def _existing() -> set[str]:
 
 
 @pytest.mark.parametrize(("count", "weight", "is_scanned"), [(50, 0, False), (51, 0, True), (51, 2, False)])
-def test_very_many_queues_without_weights_are_scanned_for_those_that_have_something(
+def test_very_many_queues_without_weights_are_scanned_for_queues_with_messages(
     configure: Configure, count: int, weight: int, is_scanned: bool
 ):
     options = {"WEIGHT": weight} if weight else {}
@@ -126,7 +126,7 @@ def test_a_single_queue_needs_no_shares(configure: Configure):
     assert selector_of_a_worker("mail").look(8).quotas is None
 
 
-def test_what_takes_batches_is_told_by_its_position(configure: Configure):
+def test_queues_with_batches_are_passed_by_position(configure: Configure):
     configure(mail={}, reports={})
     consumer("reports", batch=10)(lambda messages: None)
 

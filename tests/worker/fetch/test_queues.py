@@ -78,7 +78,7 @@ def test_dead_letters_are_worked_on_when_their_queue_is_listed(project: Configur
     assert len(seen) == 1 and seen[0].startswith(b'{"task"')
 
 
-def test_dead_letters_are_left_alone_as_long_as_nobody_lists_their_queue(project: Configure):
+def test_dead_letters_stay_until_a_worker_consumes_their_queue(project: Configure):
     with pytest.raises(ImproperlyConfigured, match="'default-dead' holds dead letters.*list it.*'default-dead-dead'"):
         new_worker("default-dead")
 
@@ -155,7 +155,7 @@ def test_queue_that_was_deleted_under_a_worker_is_created_again(project: Configu
     assert "queue default is missing or damaged" in caplog.text
 
 
-def test_message_deleted_with_its_queue_while_it_ran_harms_nobody(project: Configure):
+def test_message_deleted_with_its_queue_while_it_ran_does_no_harm(project: Configure):
     seen: list[int] = []
     deleted: list[int] = []
 
@@ -250,7 +250,7 @@ def test_queue_with_a_key_of_the_wrong_type_does_not_stop_the_others(
     assert server.redis.get(key) == b"of some other program"
 
 
-def test_key_of_cancellations_that_another_program_uses_is_told_and_holds_nobody_up(
+def test_cancellation_key_of_another_type_is_reported_and_does_not_block_cancellations(
     project: Configure, server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
     seen: list[int] = []

@@ -167,7 +167,7 @@ def test_look_that_the_server_refused_is_made_up_for(configure: Configure, serve
             wait_until(lambda: seen == [0, 1])
 
 
-def test_idle_worker_asks_the_server_only_when_it_is_told_to(project: Configure, server: PrivateServer):
+def test_idle_worker_requests_messages_only_after_a_wake_up(project: Configure, server: PrivateServer):
     def calls() -> int:
         return int(server.redis.info("commandstats")["cmdstat_evalsha"]["calls"])
 

@@ -72,7 +72,7 @@ def test_no_queue_with_messages_starves_and_shares_stay_near_the_weights(numbers
         assert served[name] == pytest.approx(served.total() * weight / sum(numbers), rel=0.1, abs=max(rooms))
 
 
-def test_who_is_most_behind_comes_first():
+def test_largest_lag_comes_first():
     shares = Weights({"a": 1, "b": 1, "c": 2})
 
     shares.note(shares.quotas(1), {"a": 1}, 1)
@@ -81,7 +81,7 @@ def test_who_is_most_behind_comes_first():
     assert shares.quotas(8) == {"c": 4, "b": 2, "a": 1}
 
 
-def test_a_queue_that_was_empty_is_asked_for_one_message():
+def test_one_message_is_requested_from_a_queue_that_was_empty():
     shares = Weights({"busy": 99, "idle": 1})
     assert shares.quotas(10)["idle"] == 0
 

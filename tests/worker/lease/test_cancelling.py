@@ -94,7 +94,7 @@ def test_coroutine_is_cancelled(project: Configure, runs: Runs):
 
 
 @pytest.mark.parametrize("how", ["returns", "raises"])
-def test_task_that_does_not_listen_ends_as_cancelled_all_the_same(project: Configure, runs: Runs, how: str):
+def test_task_that_does_not_listen_ends_as_cancelled_anyway(project: Configure, runs: Runs, how: str):
     def go_on() -> str:
         try:
             runs.began.set()
@@ -162,7 +162,7 @@ def test_task_can_ask_whether_it_is_cancelled(project: Configure, runs: Runs):
     assert not is_cancelled() and not lease_lost()
 
 
-def test_cancellation_is_found_at_the_next_renewal_when_nobody_heard_of_it(
+def test_missed_cancellation_is_found_at_the_next_renewal(
     project: Configure, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ):
     # A network that swallows what is published: the worker goes on, and hears nothing.
@@ -184,7 +184,7 @@ def test_cancellation_is_found_at_the_next_renewal_when_nobody_heard_of_it(
     assert [error.exception_class for error in result.errors] == [TaskCancelled]
 
 
-def test_cancellation_is_heard_of_after_the_connection_broke(project: Configure, server: PrivateServer, runs: Runs):
+def test_cancellation_is_received_after_the_connection_broke(project: Configure, server: PrivateServer, runs: Runs):
     def wait() -> None:
         runs.began.set()
         while True:
@@ -198,7 +198,7 @@ def test_cancellation_is_heard_of_after_the_connection_broke(project: Configure,
         wait_until(lambda: worker.sources[0].is_idle)
 
 
-def test_worker_without_room_hears_of_a_cancellation_too(
+def test_worker_without_room_receives_cancellations_too(
     project: Configure, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ):
     project(default={"VISIBILITY_TIMEOUT_S": 3600})
@@ -225,7 +225,7 @@ def test_worker_without_room_hears_of_a_cancellation_too(
         runs.release.set()
 
 
-def test_message_that_somebody_deletes_is_not_taken_for_cancelled(project: Configure, runs: Runs):
+def test_deleted_message_does_not_count_as_cancelled(project: Configure, runs: Runs):
     def wait() -> None:
         runs.began.set()
         wait_until(lease_lost)
@@ -245,7 +245,7 @@ def test_message_that_somebody_deletes_is_not_taken_for_cancelled(project: Confi
     assert result.status != "SUCCESSFUL"
 
 
-def test_signal_says_that_a_cancelled_task_has_finished(project: Configure, runs: Runs):
+def test_signal_is_sent_for_the_end_of_a_cancelled_task(project: Configure, runs: Runs):
     def wait() -> None:
         runs.began.set()
         while True:

@@ -155,7 +155,7 @@ def test_lease_from_a_queue_without_a_visibility_timeout_is_a_second_from_the_fe
     worker.wakeup.close()
 
 
-def test_only_messages_that_are_gone_at_their_renewal_may_have_been_cancelled(
+def test_only_messages_that_are_missing_at_their_renewal_may_have_been_cancelled(
     project: Configure, server: PrivateServer
 ):
     declare(lambda number: None).enqueue_many([[1], [2]])
@@ -189,7 +189,7 @@ def test_renewals_of_very_many_messages_are_cut_into_pieces(project: Configure):
     assert all(verdict is SettleResult.DONE for _, call in calls for verdict in queue.client.run(call))
 
 
-def test_renewal_does_not_hide_what_is_given_back_in_the_same_moment(project: Configure):
+def test_renewal_does_not_hide_messages_released_at_the_same_time(project: Configure):
     declare(lambda: None).enqueue()
     worker = new_worker()
     (exchanging,) = worker.sources
@@ -243,7 +243,7 @@ def status_now(result: Any) -> str:
 
 
 @pytest.mark.parametrize("settlement", ["returns", "fails", "dies"])
-def test_late_outcome_is_discarded_and_told(
+def test_late_outcome_is_discarded_and_logged(
     project: Configure, lost, caplog, monkeypatch: pytest.MonkeyPatch, settlement: str
 ):
     monkeypatch.setattr(starts, "NOTE_START_AFTER_S", 3600)  # it does not show as running as long as it is ours
@@ -308,7 +308,7 @@ def test_run_whose_lease_is_lost_does_not_show_as_running(project: Configure, mo
     assert (status, len(taken)) == ("READY", 1)
 
 
-def test_lease_that_ran_out_with_nobody_waiting_is_still_ours(project: Configure, lost):
+def test_expired_lease_is_valid_until_another_worker_receives_the_message(project: Configure, lost):
     def run() -> str:
         pass_time(get_queue("default"), seconds=1000)
         return "done"
@@ -322,7 +322,7 @@ def test_lease_that_ran_out_with_nobody_waiting_is_still_ours(project: Configure
     assert get_queue("default").attributes().messages == 0
 
 
-def test_message_that_somebody_deleted_meanwhile_ends_quietly(project: Configure, lost):
+def test_message_that_was_deleted_meanwhile_ends_without_an_error(project: Configure, lost):
     def run() -> None:
         get_queue("default").delete(taken_by_somebody_else())
 
@@ -410,5 +410,5 @@ def test_leases_are_looked_at_again_when_the_first_of_them_is_due(project: Confi
     assert source.leases.next_renewal_at() == first_at
 
 
-def test_worker_that_has_just_begun_looks_for_no_messages_that_it_does_not_know(project: Configure):
+def test_new_worker_searches_no_messages_that_it_has_not_fetched(project: Configure):
     assert not Undelivered(get_client(), "a record").is_due()

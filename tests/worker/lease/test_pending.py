@@ -87,7 +87,7 @@ def test_other_outcomes_than_values_have_no_length(pending: Any):
     assert [len(pending.take_settlements()) for _ in range(3)] == [1000, 1, 0]
 
 
-def test_an_outcome_that_failed_is_tried_alone_and_before_later_ones(pending: Any):
+def test_a_refused_outcome_is_sent_again_alone_and_before_later_ones(pending: Any):
     pending.settlements.extend(map(Settlement, "abcd"))
     taken = pending.take_settlements()
     pending.put_back(taken)
@@ -103,7 +103,7 @@ def test_an_outcome_that_failed_is_tried_alone_and_before_later_ones(pending: An
     assert names(pending.take_settlements()) == "e" and not pending.tries_late
 
 
-def test_what_failed_again_waits_behind_the_others_and_longer_when_it_is_long(pending: Any, clock: StillClock):
+def test_row_that_failed_again_waits_after_the_others_with_a_growing_delay(pending: Any, clock: StillClock):
     pending.put_back([Settlement("a", LONG_BYTES + 1), Settlement("b", LONG_BYTES)])
     waits = []
     for _ in range(12):
@@ -145,7 +145,7 @@ def test_outcomes_that_failed_together_wait_for_the_longest_of_them(pending: Any
     assert pending.late.next_try_at == clock.now + 0.2
 
 
-def test_an_exchange_without_late_outcomes_says_nothing_about_them(pending: Any):
+def test_an_exchange_without_late_outcomes_does_not_log_them(pending: Any):
     pending.settlements.append(Settlement("a"))
     pending.take_settlements()
 
@@ -154,7 +154,7 @@ def test_an_exchange_without_late_outcomes_says_nothing_about_them(pending: Any)
     assert pending.late.most == 1
 
 
-def test_what_a_damaged_queue_refused_is_offered_again_when_it_may_be_mended(pending: Any, clock: StillClock):
+def test_outcomes_that_a_damaged_queue_refused_are_sent_again_later(pending: Any, clock: StillClock):
     refused = [Settlement("a"), Settlement("b")]
     pending.refuse(refused, BrokenQueue("damaged"))
     assert (pending.count, pending.is_empty) == (0, False)
@@ -175,7 +175,7 @@ def test_what_a_damaged_queue_refused_is_offered_again_when_it_may_be_mended(pen
         (2, 1, 60, False),
     ],
 )
-def test_a_tray_is_stuck_when_nothing_is_left_but_what_was_refused_for_a_while(
+def test_settlements_are_stuck_when_only_repeatedly_refused_outcomes_are_left(
     pending: Any, clock: StillClock, held: int, waiting: int, lasts_s: float, is_stuck: bool
 ):
     assert not pending.is_stuck(0)

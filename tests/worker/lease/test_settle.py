@@ -175,7 +175,7 @@ def test_cancelled_message_leaves_the_record_of_leases_and_is_one_event(held: Ex
     assert kinds() == ["cancelled"]
 
 
-def test_result_of_a_call_that_failed_for_good_says_so(held: Execution, server: PrivateServer):
+def test_result_of_a_call_that_failed_for_good_has_the_failure(held: Execution, server: PrivateServer):
     end(held, OUTCOMES["dead"])
 
     status = server.redis.hget(f"rsmq::result:{held.task_id}", "status")
@@ -214,9 +214,7 @@ def test_member_that_failed_for_good_is_counted_with_its_failure(member: Executi
     assert server.redis.hkeys(workflow_key(":steps")) == [b"then"], "what follows a failure was sent"
 
 
-def test_message_that_stands_for_no_member_any_more_ends_without_being_counted(
-    member: Execution, server: PrivateServer
-):
+def test_message_of_a_replaced_member_ends_without_being_counted(member: Execution, server: PrivateServer):
     server.redis.hset(workflow_key(":members"), 0, "another-task")
 
     end(member, OUTCOMES["dead"])

@@ -115,7 +115,7 @@ def test_coroutines_are_logged_too(log: Log):
     assert kinds() == ["succeeded"]
 
 
-def test_message_that_nobody_can_read_is_dead_without_a_run(log: Log):
+def test_unreadable_message_is_dead_without_an_attempt(log: Log):
     message_id = send_raw("no json")
 
     work()
@@ -136,7 +136,7 @@ def test_many_successes_of_one_batch_are_as_many_events_in_order(log: Log):
     assert set(kinds()) == {"succeeded"}
 
 
-def test_what_a_stopping_worker_gives_back_is_released(log: Log):
+def test_messages_released_by_a_stopping_worker_count_as_released(log: Log):
     def stop() -> None:
         worker.stop(within_s=0)
         stopped.wait(60)
@@ -172,7 +172,7 @@ def test_task_that_is_cancelled_while_it_runs_is_an_event(log: Log):
 
 
 @pytest.mark.parametrize("settlement", ["returns", "fails", "dies"])
-def test_attempt_that_lost_its_lease_is_lost_whatever_became_of_it(log: Log, settlement: str):
+def test_attempt_that_lost_its_lease_counts_as_lost_with_any_outcome(log: Log, settlement: str):
     def run() -> None:
         queue = get_queue("default")
         (held,) = queue.client.connection.exchange([("ZRANGE", queue.keys.messages, 0, 0)])[0]
@@ -207,7 +207,7 @@ def die_with(*, running: int, max_crashes: int = 3) -> None:
     recover(client, queues, Death(worker_id="w-dead", how="signal 9", running=ids_running), max_crashes=max_crashes)
 
 
-def test_what_ran_in_a_dead_process_is_lost_and_what_waited_is_released(log: Log):
+def test_running_messages_of_a_dead_process_are_lost_and_waiting_ones_are_released(log: Log):
     die_with(running=1)
 
     found = {event.kind: event for event in events()}
@@ -262,7 +262,7 @@ def test_error_text_can_be_left_out_and_is_cut(log: Log):
     assert (second.error_type, second.error) == ("builtins.ValueError", "")
 
 
-def test_error_that_is_no_text_is_logged_all_the_same(log: Log):
+def test_error_that_is_not_text_is_logged_anyway(log: Log):
     def fail() -> None:
         raise ValueError("half a pair: \ud83d")
 
@@ -283,7 +283,7 @@ def test_nothing_is_logged_when_the_log_is_off(log: Log, server: PrivateServer):
     assert server.redis.keys("rsmq::events*") == []
 
 
-def test_only_failures_when_that_is_asked_for(log: Log):
+def test_only_failures_are_logged_on_request(log: Log):
     def fail() -> None:
         raise ValueError
 
@@ -337,7 +337,7 @@ def test_settling_and_logging_work_at_the_memory_limit(log: Log, server: Private
     assert about.events + about.dropped == 20
 
 
-def test_counters_that_cannot_be_written_stop_nothing_and_are_told_once(log: Log, server: PrivateServer, caplog: Any):
+def test_counters_that_cannot_be_written_stop_nothing_and_are_logged_once(log: Log, server: PrivateServer, caplog: Any):
     server.redis.set("rsmq::stats:default:total", "no hash")
     declare(lambda number: None).enqueue_many([[number] for number in range(20)])
 

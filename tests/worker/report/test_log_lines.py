@@ -104,14 +104,14 @@ def test_every_module_takes_its_logger_from_there(path: Path):
     assert len(calls) <= allowed.get(str(path.relative_to(PACKAGE)), 0)
 
 
-def test_plain_records_are_left_as_they_are(caplog: pytest.LogCaptureFixture):
+def test_plain_records_are_unchanged(caplog: pytest.LogCaptureFixture):
     values: tuple[Any, ...] = ("ada", 7)
     get_logger("rsmq_django.test").info("%s has %d", *values)
 
     assert caplog.records[0].args == values
 
 
-def test_no_argument_is_logged_whatever_becomes_of_its_call(caplog: pytest.LogCaptureFixture):
+def test_no_argument_is_logged_with_any_outcome_of_its_call(caplog: pytest.LogCaptureFixture):
     @declare(max_attempts=1)
     def login(user, password="hunter2"):  # noqa: S107
         raise ValueError("refused")

@@ -37,7 +37,7 @@ def test_success_has_its_fields(caplog: pytest.LogCaptureFixture):
     assert "hunter2" not in str(vars(record))
 
 
-def test_failures_say_what_and_what_next(caplog: pytest.LogCaptureFixture):
+def test_failures_are_logged_with_the_next_step(caplog: pytest.LogCaptureFixture):
     @declare(max_attempts=2, backoff=lambda attempt: 0)
     def failing():
         raise ValueError("no")
@@ -50,7 +50,7 @@ def test_failures_say_what_and_what_next(caplog: pytest.LogCaptureFixture):
     assert (last.rsmq_event, last.rsmq_reason, last.rsmq_attempt) == ("dead", "attempts_used_up", 2)
 
 
-def test_message_that_is_no_call_has_fields_without_a_task(caplog: pytest.LogCaptureFixture):
+def test_message_that_is_not_a_call_has_fields_without_a_task(caplog: pytest.LogCaptureFixture):
     message_id = send_raw("no json")
     work()
 

@@ -98,7 +98,7 @@ def test_member_of_a_workflow_is_found_too(project: Configure):
     assert [kind for _, kind in found(task=each.module_path)] == ["succeeded", "succeeded"]
 
 
-def test_memory_is_bounded_whatever_names_tasks_have(project: Configure, server: PrivateServer):
+def test_memory_is_bounded_for_any_names_of_tasks(project: Configure, server: PrivateServer):
     client, recent = get_client(), RecentSuccesses("rsmq")
     for number in range(20_000):
         path = f"shop.tasks.forged_{number}"

@@ -34,7 +34,7 @@ def hearing(signal: Signal) -> Iterator[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_start_and_end_are_told_by_the_class_of_the_backend(project: Configure, is_async: bool):
+def test_start_and_end_are_signalled_with_the_class_of_the_backend(project: Configure, is_async: bool):
     async def aproduce(number: int) -> int:
         return number * 2
 
@@ -98,7 +98,7 @@ def test_context_and_listeners_share_one_result(project: Configure):
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_dead_letter_is_told_with_its_reason(project: Configure, is_async: bool):
+def test_dead_letter_is_logged_with_its_reason(project: Configure, is_async: bool):
     async def afail() -> None:
         raise OSError
 
@@ -121,7 +121,7 @@ def test_dead_letter_is_told_with_its_reason(project: Configure, is_async: bool)
     assert told["message"].body.startswith(b'{"task"')
 
 
-def test_message_that_nothing_can_run_has_no_task_to_tell_of(project: Configure):
+def test_message_without_a_task_has_no_task_signal(project: Configure):
     send_raw(b"plain text")
 
     with hearing(task_started) as started, hearing(task_finished) as finished, hearing(message_dead_lettered) as dead:
@@ -144,7 +144,7 @@ def test_raw_messages_are_no_tasks(project: Configure):
 # -- The log -------------------------------------------------------------------------------------------------------
 
 
-def test_failure_is_logged_with_what_happens_next(project: Configure, caplog):
+def test_failure_is_logged_with_the_next_step(project: Configure, caplog):
     attempts = []
 
     def fail() -> None:
@@ -170,7 +170,7 @@ def test_failure_is_logged_with_what_happens_next(project: Configure, caplog):
     assert "Traceback" in logging.Formatter().format(end)
 
 
-def test_success_is_worth_a_line_only_to_those_who_debug(project: Configure, caplog):
+def test_success_is_logged_only_at_debug_level(project: Configure, caplog):
     declared = declare(lambda: None)
     declared.enqueue()
     with caplog.at_level(logging.INFO, "rsmq_django"):

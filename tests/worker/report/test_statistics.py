@@ -39,7 +39,7 @@ def totals(client: Client, queue: str = "mail") -> dict[str, Counts]:
     return read_totals(client, [queue])[queue]
 
 
-def test_what_was_counted_arrives_with_its_times(client: Client):
+def test_counts_arrive_with_their_histograms(client: Client):
     statistics = new_statistics()
     statistics.began("mail", "send")
     statistics.began("mail", "send")
@@ -111,7 +111,7 @@ def test_report_whose_reply_was_lost_is_sent_again_and_added_once(client: Client
     assert totals(client)["send"].succeeded == 2
 
 
-def test_report_that_can_never_arrive_is_dropped_and_told_once(caplog: Any):
+def test_report_that_can_never_arrive_is_dropped_and_logged_once(caplog: Any):
     statistics = new_statistics()
     for _ in range(2):
         statistics.ended("mail", "send", "succeeded")
@@ -123,7 +123,7 @@ def test_report_that_can_never_arrive_is_dropped_and_told_once(caplog: Any):
     assert caplog.text.count("its statistics have a gap") == 1
 
 
-def test_report_that_is_refused_again_after_one_that_arrived_is_told_again(caplog: Any):
+def test_report_that_is_refused_again_after_a_success_is_logged_again(caplog: Any):
     statistics = new_statistics()
     for error in (BrokenQueue("wrong type"), None, BrokenQueue("wrong type")):
         statistics.ended("mail", "send", "succeeded")
@@ -163,7 +163,7 @@ def settled(outcome: Outcome, *executions: tuple[str, SettleResult]) -> dict[str
     return totals(get_client())
 
 
-def test_each_task_of_a_call_is_counted_by_what_redis_said(project: Configure):
+def test_each_task_of_a_call_is_counted_by_the_reply_of_redis(project: Configure):
     done, lost, missing = SettleResult.DONE, SettleResult.LEASE_LOST, SettleResult.MISSING
 
     counts = settled(Succeeded(), ("a", done), ("b", lost), ("a", done), ("b", missing), ("a", lost))
@@ -246,7 +246,7 @@ def test_more_fields_than_one_report_takes_follow_in_the_next_ones(client: Clien
     assert totals(client)["send"].succeeded == len(durations)
 
 
-def test_every_message_is_counted_once_as_sent_whoever_sent_it(project: Configure):
+def test_every_message_of_any_sender_is_counted_once_as_sent(project: Configure):
     def stubborn(number: int) -> None:
         if current_task().attempt == 1:
             raise Retry(after_s=0)
@@ -297,7 +297,7 @@ def test_any_history_adds_up(history: list):
     assert statistics.is_empty
 
 
-def test_idle_worker_reports_what_its_last_tasks_have_counted(project: Configure):
+def test_idle_worker_reports_the_counts_of_its_last_tasks(project: Configure):
     client = get_client()
     with working(poll_interval_s=600.0) as worker:
         declare(_named).enqueue()

@@ -143,7 +143,7 @@ def second() -> None:
     pass
 
 
-def test_send_that_fails_says_so(traced: InMemorySpanExporter, settings: Any):
+def test_failed_send_is_reported(traced: InMemorySpanExporter, settings: Any):
     @declare
     def count():
         pass

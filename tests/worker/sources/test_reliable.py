@@ -93,7 +93,7 @@ def test_limit_of_deliveries_is_stored_once_and_not_at_every_look(
     assert stored == [("orders", {"max_deliveries": 3})]
 
 
-def test_consumer_gets_every_message_of_its_queue_as_it_is(orders: ReliableQueue):
+def test_consumer_gets_every_message_of_its_queue_unchanged(orders: ReliableQueue):
     seen: list[Message] = []
     consumer("orders")(seen.append)
     ids = orders.push(b"\xff", "two")
@@ -151,7 +151,7 @@ def test_message_that_used_up_its_attempts_is_dead_with_the_reason(orders: Relia
     assert dead.consumer.startswith("attempts_used_up: ") and "no such" in dead.consumer
 
 
-def test_message_that_is_no_task_is_dead_at_once_and_does_not_stop_the_worker(orders: ReliableQueue):
+def test_message_that_is_not_a_task_is_dead_at_once_and_does_not_stop_the_worker(orders: ReliableQueue):
     seen: list[int] = []
     orders.push("no JSON", b"\xff\xfe", '{"task": "nowhere.at_all"}', task_body(declare(lambda n: seen.append(n)), 1))
 
@@ -175,7 +175,7 @@ def test_limit_of_the_settings_is_stored_for_consumers_in_all_languages(orders: 
 # -- Abandoned messages -----------------------------------------------------------------------------------------------
 
 
-def test_message_of_a_silent_consumer_is_recovered_by_itself(orders: ReliableQueue, server: PrivateServer):
+def test_message_of_an_unresponsive_consumer_is_recovered_automatically(orders: ReliableQueue, server: PrivateServer):
     seen: list[int] = []
     consumer("orders")(lambda message: seen.append(message.receive_count))
     orders.push("left behind")
@@ -202,7 +202,7 @@ def test_message_that_kills_its_workers_dies(orders: ReliableQueue, server: Priv
     assert [dead.body for dead in orders.messages("dead")] == [b"poison"]
 
 
-def test_running_message_is_extended_and_nobody_else_gets_it(orders: ReliableQueue, server: PrivateServer):
+def test_running_message_is_extended_and_no_other_worker_receives_it(orders: ReliableQueue, server: PrivateServer):
     may_end, runs = threading.Event(), []
     urgent = get_reliable_queue("urgent")
 
@@ -258,7 +258,7 @@ def test_task_can_ask_for_more_time_and_whether_it_still_has_any(orders: Reliabl
     assert said[2] == (True, False), "what is extended counts as delivered in the future, so nobody recovers it"
 
 
-def test_task_is_told_that_somebody_else_has_its_message(orders: ReliableQueue):
+def test_task_learns_that_another_worker_has_its_message(orders: ReliableQueue):
     said: list[Any] = []
 
     @declare
@@ -272,7 +272,7 @@ def test_task_is_told_that_somebody_else_has_its_message(orders: ReliableQueue):
     assert said == [(False, True)]
 
 
-def test_result_of_a_message_that_somebody_else_holds_is_discarded(orders: ReliableQueue, caplog: Any):
+def test_result_of_a_message_leased_by_another_worker_is_discarded(orders: ReliableQueue, caplog: Any):
     @consumer("orders")
     def lose(message: Message) -> None:
         orders.recover(1, 0)
@@ -285,7 +285,7 @@ def test_result_of_a_message_that_somebody_else_holds_is_discarded(orders: Relia
     assert orders.messages("delivered")[0].deliveries == 2, "the other one still holds it"
 
 
-def test_stopped_worker_gives_back_what_runs_and_no_attempt_is_counted(orders: ReliableQueue):
+def test_stopped_worker_releases_running_messages_and_no_attempt_is_counted(orders: ReliableQueue):
     may_end, began = threading.Event(), threading.Event()
 
     @consumer("orders")
@@ -376,7 +376,7 @@ def test_one_worker_works_on_both_kinds_of_queues(orders: ReliableQueue):
 
 
 @pytest.mark.slow
-def test_worker_goes_on_when_the_server_was_away(orders: ReliableQueue, server: PrivateServer):
+def test_worker_continues_when_the_server_was_away(orders: ReliableQueue, server: PrivateServer):
     seen: list[bytes] = []
     consumer("orders")(lambda message: seen.append(message.body))
 
@@ -388,7 +388,7 @@ def test_worker_goes_on_when_the_server_was_away(orders: ReliableQueue, server: 
         wait_until(lambda: seen == [b"before", b"after"])
 
 
-def test_outcome_that_could_not_be_told_is_told_later(orders: ReliableQueue, server: PrivateServer):
+def test_outcome_that_could_not_be_sent_is_sent_later(orders: ReliableQueue, server: PrivateServer):
     may_end, began = threading.Event(), threading.Event()
 
     @consumer("orders")
@@ -422,7 +422,7 @@ def test_damaged_queue_does_not_stop_the_others(
     assert "reliable queue 'orders': queue 'orders': one of its keys has the wrong type" in caplog.text
 
 
-def test_outcomes_that_a_damaged_queue_refuses_are_told_after_its_repair(orders: ReliableQueue, server: PrivateServer):
+def test_outcomes_that_a_damaged_queue_refuses_are_sent_after_its_repair(orders: ReliableQueue, server: PrivateServer):
     may_end, began = threading.Event(), threading.Event()
     urgent = get_reliable_queue("urgent")
 
@@ -451,7 +451,7 @@ def test_outcomes_that_a_damaged_queue_refuses_are_told_after_its_repair(orders:
         wait_until(lambda: orders.statistics().total_acked == 1)
 
 
-def test_worker_that_ends_by_itself_does_not_wait_for_a_damaged_queue_for_ever(
+def test_burst_worker_does_not_wait_forever_for_a_damaged_queue(
     orders: ReliableQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("rsmq_django.worker.sources.reliable.GIVE_UP_REFUSED_AFTER_S", 0.1)
@@ -541,7 +541,7 @@ def test_log_that_cannot_be_written_keeps_nothing_from_being_acknowledged(orders
     assert server.redis.get("rsmq::events:dropped") == b"1"
 
 
-def test_hard_limit_stands_on_the_board_while_the_function_runs(orders: ReliableQueue):
+def test_hard_limit_is_in_shared_memory_while_the_function_runs(orders: ReliableQueue):
     shared_state, begun = SharedState(10), list[float]()
     run = declare(hard_timeout_s=1000)(lambda: begun.append(shared_state.next_limit() - time.monotonic()))
     orders.push(task_body(run))
@@ -660,7 +660,7 @@ def test_command_line_without_any_queue_left_is_refused(orders: ReliableQueue):
 
 
 @pytest.mark.slow
-def test_what_killed_processes_held_runs_again_and_nothing_is_lost(
+def test_messages_of_killed_processes_run_again_and_nothing_is_lost(
     orders: ReliableQueue, start_worker: StartWorker, journal: Journal
 ):
     names = [f"order-{number}" for number in range(60)]

@@ -109,7 +109,7 @@ def test_batch_that_fails_is_tried_message_by_message(topic: Topic):
 
 
 @pytest.mark.slow
-def test_whatever_a_function_raises_the_worker_goes_on(topic: Topic):
+def test_worker_continues_after_any_exception_of_a_function(topic: Topic):
     got: list[bytes] = []
 
     @topic_task("orders", group="billing", max_deliveries=1)
@@ -208,7 +208,7 @@ def test_messages_of_a_batch_are_counted_one_by_one(topic: Topic):
     assert kinds == ["retried"] * 3 + ["succeeded"] * 3
 
 
-def test_what_a_group_does_not_hold_any_more_is_counted_as_lost(topic: Topic):
+def test_messages_that_a_group_lost_are_counted_as_lost(topic: Topic):
     @topic_task("orders", group="billing")
     def bill(message: TopicMessage) -> None:
         topic.group("billing").seek("latest", force=True)
@@ -220,7 +220,7 @@ def test_what_a_group_does_not_hold_any_more_is_counted_as_lost(topic: Topic):
     assert (counted().succeeded, counted().lost) == (0, 1)
 
 
-def test_what_is_given_back_is_counted_as_released(topic: Topic):
+def test_returned_messages_are_counted_as_released(topic: Topic):
     begun, may_end = threading.Event(), threading.Event()
 
     @topic_task("orders", group="billing")
@@ -301,7 +301,7 @@ def test_stopping_worker_lets_the_function_end(topic: Topic):
     assert (status.position, status.held, status.live_consumers) == (1, 0, 0)
 
 
-def test_what_does_not_end_in_time_is_given_back(topic: Topic):
+def test_tasks_that_do_not_end_in_time_are_released(topic: Topic):
     began, go_on = threading.Event(), threading.Event()
 
     @topic_task("orders", group="billing")
@@ -351,7 +351,7 @@ def test_queue_is_fed_from_a_topic(topic: Topic, project):
     assert get_queue("node").attributes().messages == 0
 
 
-def test_damaged_topic_is_reported_and_the_others_go_on(
+def test_damaged_topic_is_reported_and_the_others_continue(
     topic: Topic, server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
     got: list[bytes] = []

@@ -67,7 +67,7 @@ def test_a_restarted_process_is_replaced(start_worker: StartWorker):
     wait_until(lambda: records(client) and worker_id not in records(client))
 
 
-def test_a_process_of_reliable_queues_tells_which_and_takes_orders(start_worker: StartWorker):
+def test_a_process_of_reliable_queues_reports_them_and_accepts_commands(start_worker: StartWorker):
     worker = start_worker("--processes", "1", "--queues", "orders", reliable='{"orders": {}}')
     worker_id = the_only(get_client())
 

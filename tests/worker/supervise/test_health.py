@@ -81,7 +81,7 @@ def test_file_of_a_worker_that_is_well_brings_no_complaint(tmp_path: Path, capsy
         (None, "no worker: "),
     ],
 )
-def test_complaint_says_what_is_wrong(
+def test_complaint_has_the_problem(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], written: Callable[[], str] | None, complaint: str
 ):
     path = tmp_path / "health"
@@ -92,7 +92,7 @@ def test_complaint_says_what_is_wrong(
     assert complaint in capsys.readouterr().err
 
 
-def test_who_checks_may_be_stricter_than_the_worker(tmp_path: Path):
+def test_a_check_may_be_stricter_than_the_worker(tmp_path: Path):
     HealthFile(tmp_path / "health").show(report(30))
 
     assert complaint_about(tmp_path / "health") is None
@@ -190,7 +190,7 @@ def test_client_that_was_answered_no_longer_counts_as_connected(served: Served):
     wait_until(lambda: served.port._clients == [])
 
 
-def test_what_is_no_probe_is_told_so(served: Served):
+def test_a_retry_that_is_not_a_probe_is_reported(served: Served):
     assert served.ask("/etc/passwd") == (404, {"error": "Not Found"})
     assert served.ask("/health", method="POST") == (405, {"error": "Method Not Allowed"})
     assert served.ask("/health", method="HEAD") == (200, None)
@@ -204,7 +204,7 @@ def test_request_may_come_in_pieces(served: Served):
         assert connection.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-def test_clients_that_say_nothing_or_too_much_hold_nobody_up(served: Served):
+def test_silent_and_flooding_clients_do_not_block_other_clients(served: Served):
     silent = [served.connect() for _ in range(2 * MAX_CLIENTS)]
     with served.connect() as chatty:
         chatty.sendall(b"x" * MAX_REQUEST_BYTES)
@@ -215,7 +215,7 @@ def test_clients_that_say_nothing_or_too_much_hold_nobody_up(served: Served):
         connection.close()
 
 
-def test_client_that_says_nothing_is_dropped_after_a_while(served: Served, monkeypatch: pytest.MonkeyPatch):
+def test_silent_client_is_disconnected_after_a_while(served: Served, monkeypatch: pytest.MonkeyPatch):
     with served.connect() as silent:
         assert served.ask("/health")[0] == 200  # so it has been accepted
         monkeypatch.setattr("rsmq_django.worker.supervise.probes.REPLY_WITHIN_S", 0)
@@ -249,7 +249,7 @@ def test_pid_file_of_a_living_process_is_refused(tmp_path: Path):
 # -- Files in a directory where others may write -----------------------------------------------------------------------
 
 
-def test_pid_file_that_is_a_link_is_refused_and_what_it_names_is_left_alone(tmp_path: Path):
+def test_pid_file_that_is_a_link_is_refused_and_its_target_is_unchanged(tmp_path: Path):
     victim = tmp_path / "victim"
     victim.write_text("precious\n")
     (tmp_path / "pid").symlink_to(victim)
@@ -315,7 +315,7 @@ def test_worker_shows_itself_and_leaves_nothing_behind(project: Configure, start
 
 
 @pytest.mark.slow
-def test_worker_whose_server_is_gone_is_not_well_until_it_is_back(
+def test_worker_without_its_server_is_unhealthy_until_it_is_back(
     project: Configure, start_worker: StartWorker, server: PrivateServer, tmp_path: Path
 ):
     health = tmp_path / "health"
@@ -351,7 +351,7 @@ def test_supervisor_that_is_killed_or_paused_is_not_well(project: Configure, sta
 # -- What a supervisor shows -------------------------------------------------------------------------------------------
 
 
-def test_supervisor_shows_what_it_was_asked_to_show_until_it_ends(tmp_path: Path):
+def test_supervisor_shows_the_requested_state_until_it_ends(tmp_path: Path):
     pid_file, health_file = tmp_path / "pid", tmp_path / "health"
     probes = Probes(ProbeOptions(pid_file=pid_file, health_file=health_file), lambda: report(0))
 
@@ -362,7 +362,7 @@ def test_supervisor_shows_what_it_was_asked_to_show_until_it_ends(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_supervisor_that_was_asked_for_nothing_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_supervisor_without_a_request_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     probes = Probes(ProbeOptions(), lambda: report(0))
     probes.look()

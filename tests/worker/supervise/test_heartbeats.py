@@ -106,7 +106,7 @@ def test_worker_that_has_sent_a_heartbeat_since_it_seemed_dead_keeps_its_message
     assert get_queue("default").delete(message)
 
 
-def test_messages_of_a_dead_worker_are_freed_and_its_record_is_gone(project: Configure, server: PrivateServer):
+def test_messages_of_a_dead_worker_are_released_and_its_record_is_deleted(project: Configure, server: PrivateServer):
     message = held_by("w1", server)
     server.redis.zadd("rsmq::workers", {"w1": now_ms(server) - DEAD_AFTER_S * 1000 - 1})
 
@@ -120,7 +120,7 @@ def test_messages_of_a_dead_worker_are_freed_and_its_record_is_gone(project: Con
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_messages_of_a_worker_whose_supervisor_alone_stands_still_are_left_alone(
+def test_messages_of_a_worker_are_not_recovered_while_only_its_supervisor_hangs(
     project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
 ):
     queues = {"default": {"VISIBILITY_TIMEOUT_S": 3600}}
@@ -146,7 +146,7 @@ def child_with(shared_state: SharedState) -> Child:
     return Child(os.getpid(), "w1", shared_state, ProcessSlot())
 
 
-def test_main_loop_that_takes_turns_does_not_stand_still():
+def test_running_main_loop_does_not_count_as_blocked():
     shared_state = SharedState(1)
     child = child_with(shared_state)
 
@@ -158,14 +158,14 @@ def test_main_loop_that_takes_turns_does_not_stand_still():
     assert still_s == [0.0] * 5
 
 
-def test_main_loop_stands_still_for_as_long_as_the_supervisor_has_seen_no_turn():
+def test_main_loop_counts_as_blocked_from_the_last_turn_that_the_supervisor_has_seen():
     child = child_with(SharedState(1))
 
     assert [child.stands_still(2.0) for _ in range(3)] == [2.0, 4.0, 6.0]
 
 
 @pytest.mark.slow
-def test_process_that_stands_still_is_replaced_and_its_messages_go_back(
+def test_hanging_process_is_replaced_and_its_messages_are_released(
     project: Configure, start_worker: StartWorker, journal: Journal
 ):
     queues = {"default": {"VISIBILITY_TIMEOUT_S": 3600}}
@@ -185,7 +185,7 @@ def test_process_that_stands_still_is_replaced_and_its_messages_go_back(
 
 
 @pytest.mark.slow
-def test_process_that_waits_for_a_server_does_not_stand_still(
+def test_process_that_waits_for_a_server_does_not_count_as_blocked(
     project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
 ):
     queues = {"default": {"VISIBILITY_TIMEOUT_S": 3600}}
@@ -252,7 +252,7 @@ def test_schedules_do_not_wait_for_the_lengths_of_very_many_queues(
     assert lengths.due_at < time.monotonic() < min(chore.due_at for chore in others), "the other slices come later"
 
 
-def test_leases_are_renewed_whatever_the_number_of_queues_and_however_damaged_others_are(
+def test_leases_are_renewed_for_any_number_of_queues_and_next_to_damaged_ones(
     configure: Configure, server: PrivateServer, exchanges: list[int]
 ):
     configure(**{f"q{number}": {} for number in range(MANY)})
@@ -281,7 +281,7 @@ def work_queue(name: str = "default") -> WorkQueue:
     return found
 
 
-def test_dead_workers_are_told_a_hundred_at_a_time_and_not_those_that_send_heartbeats(server: PrivateServer):
+def test_dead_workers_are_returned_a_hundred_at_a_time_without_live_ones(server: PrivateServer):
     server.redis.zadd("rsmq::workers", {f"dead{number:03}": number for number in range(120)})
     server.redis.zadd("rsmq::workers", {"alive": now_ms(server) - 1000})
     before_ms = now_ms(server)
@@ -308,7 +308,7 @@ def test_worker_is_off_the_list_when_it_is_forgotten_but_not_while_it_seems_to_l
     assert set(server.redis.keys("rsmq::worker:*")) == {b"rsmq::worker:w1", b"rsmq::worker:w3"}
 
 
-def test_only_what_a_dead_worker_still_holds_is_freed_and_all_of_it_leaves_its_record(
+def test_only_leased_messages_of_a_dead_worker_are_released_and_its_record_is_emptied(
     project: Configure, server: PrivateServer
 ):
     queue = ensure_queue("default")

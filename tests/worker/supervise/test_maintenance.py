@@ -45,7 +45,7 @@ def test_a_server_that_is_away_is_the_trouble_of_all_chores():
 
 
 @pytest.mark.parametrize("held_nothing", [True, False])
-def test_only_what_may_be_held_is_said_to_come_back(
+def test_only_possibly_leased_messages_are_reported_as_recoverable(
     project: Configure, caplog: pytest.LogCaptureFixture, held_nothing: bool
 ):
     (maintenance,) = make_maintenance(queue_settings([]), max_crashes=3)

@@ -25,7 +25,7 @@ def _system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(Path, "read_text", read_text)
 
 
-def test_memory_of_a_process_is_told_in_bytes(_system: None):
+def test_memory_of_a_process_is_reported_in_bytes(_system: None):
     with subprocess.Popen([sys.executable, "-c", GROW], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
 
@@ -35,7 +35,7 @@ def test_memory_of_a_process_is_told_in_bytes(_system: None):
     assert used is not None and GROWN_BYTES < used < 2 * GROWN_BYTES
 
 
-def test_process_that_is_gone_uses_an_unknown_amount_of_memory(_system: None):
+def test_ended_process_uses_an_unknown_amount_of_memory(_system: None):
     pid = os.posix_spawn(sys.executable, [sys.executable, "-c", ""], os.environ)
     os.waitpid(pid, 0)
 

@@ -204,7 +204,7 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_scripts_do_all_or_nothing_and_refuse_only_what_stores_more(
+def test_scripts_do_all_or_nothing_and_refuse_only_writes_at_the_memory_limit(
     project: Configure, server: PrivateServer, scenario: Callable[..., None]
 ):
     ensure_queue("default")

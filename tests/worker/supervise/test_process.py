@@ -131,7 +131,7 @@ def test_process_that_was_killed_by_its_message_makes_no_other_wait(make_supervi
     assert [process_slot.replaced for process_slot in supervisor._free_slots] == [1, 1, 1]
 
 
-def test_misconfigured_process_stops_the_others_and_the_exit_status_says_so(make_supervisor: MakeSupervisor):
+def test_misconfigured_process_stops_the_others_with_an_exit_status_of_failure(make_supervisor: MakeSupervisor):
     supervisor = make_supervisor()
     other, child = new_child(1), new_child(2)
     supervisor.children.append(other)
@@ -217,7 +217,7 @@ def test_task_is_ended_when_its_hard_limit_is_over_and_the_process_only_once(
     assert child.overdue == {"a"}, "the other one was not to blame when the process was killed"
 
 
-def test_process_whose_main_loop_stands_still_is_replaced_but_not_when_the_supervisor_stood_still(
+def test_process_with_a_blocked_main_loop_is_replaced_but_not_when_the_supervisor_was_blocked(
     make_supervisor: MakeSupervisor, clock: StillClock
 ):
     supervisor, child = make_supervisor(), new_child()
@@ -266,7 +266,7 @@ def test_process_is_replaced_only_above_the_memory_limit(
     assert child.asked_to_stop == is_replaced
 
 
-def test_message_whose_outcome_redis_knows_shows_as_running_no_more(project: Configure):
+def test_message_with_a_settled_outcome_is_not_shown_as_running(project: Configure):
     shared_state, shown = SharedState(1), list[frozenset[str]]()
     declare(lambda number: shown.append(shared_state.running())).enqueue_many([[number] for number in range(3)])
     options = WorkerOptions(threads=1, async_tasks=1, poll_interval_s=0.05, shutdown_timeout_s=5, until_empty=True)
@@ -392,7 +392,7 @@ def test_only_the_overdue_message_is_to_blame_when_its_process_was_killed_for_it
     assert "ended with" not in caplog.text, "that it was killed has been logged"
 
 
-def test_process_whose_main_loop_was_blocked_says_so_and_its_messages_are_to_blame(
+def test_process_with_a_blocked_main_loop_reports_it_and_its_messages_count_a_crash(
     deaths: tuple[Supervisor, list[Death]],
 ):
     (supervisor, told), child = deaths, with_a_message()
@@ -426,7 +426,7 @@ def test_process_that_was_dismissed_is_not_replaced(make_supervisor: MakeSupervi
 
 
 @pytest.mark.parametrize(("asked", "is_replaced"), [(True, True), (False, False)])
-def test_unfinished_process_of_a_burst_is_replaced_if_it_was_asked_to_stop(
+def test_unfinished_process_of_a_burst_is_replaced_if_it_was_stopped_by_a_command(
     make_supervisor: MakeSupervisor, asked: bool, is_replaced: bool
 ):
     supervisor, child = make_supervisor(until_drained=True), new_child()

@@ -153,7 +153,7 @@ def test_message_that_only_waited_is_free_at_once_and_lost_no_attempt(worker: De
     assert counted(server) == {message.id.encode(): b"1"}
 
 
-def test_counts_that_another_program_left_hold_nothing_back(worker: DeadWorker, server: PrivateServer):
+def test_invalid_counts_of_another_program_do_not_delay_messages(worker: DeadWorker, server: PrivateServer):
     running, waiting = worker.holds(b"x", is_running=True), worker.holds(b"y", is_running=False)
     server.redis.hset("rsmq::released:default", mapping={f"{running.id}:crashes": "many", waiting.id: "1e20"})
 
@@ -165,7 +165,7 @@ def test_counts_that_another_program_left_hold_nothing_back(worker: DeadWorker, 
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_message_that_somebody_else_holds_by_now_is_left_alone(
+def test_message_with_a_new_lease_of_another_worker_is_left_alone(
     worker: DeadWorker, server: PrivateServer, is_running: bool
 ):
     worker.holds(b"x", is_running=is_running)
@@ -218,7 +218,7 @@ def test_worker_is_off_the_list_when_everything_of_it_is_free(worker: DeadWorker
 
 
 @pytest.mark.parametrize("counts", [False, True])
-def test_log_tells_how_many_messages_of_a_dead_worker_are_free_again(
+def test_log_has_the_number_of_recovered_messages_of_a_dead_worker(
     worker: DeadWorker, caplog: pytest.LogCaptureFixture, counts: bool
 ):
     for body in (b"1", b"2", b"3"):
@@ -229,7 +229,7 @@ def test_log_tells_how_many_messages_of_a_dead_worker_are_free_again(
     assert "dead held 3 messages, 1 of them running; all were recovered" in caplog.text
 
 
-def test_delivery_that_never_arrived_is_told_from_an_earlier_one_of_the_same_message(
+def test_lost_delivery_is_distinguished_from_an_earlier_delivery_of_the_same_message(
     worker: DeadWorker, server: PrivateServer
 ):
     first = worker.holds(b"x", is_running=False)
@@ -255,9 +255,7 @@ def test_known_deliveries_are_kept(worker: DeadWorker):
     assert get_queue("default").receive() is None
 
 
-def test_renewal_by_the_supervisor_leaves_alone_what_somebody_else_holds_by_now(
-    worker: DeadWorker, server: PrivateServer
-):
+def test_renewal_by_the_supervisor_skips_messages_leased_by_another_worker(worker: DeadWorker, server: PrivateServer):
     ours = worker.holds(b"ours", is_running=True)
     lost = worker.holds(b"lost", is_running=True)
     gone = worker.holds(b"gone", is_running=True)
@@ -275,7 +273,7 @@ def test_renewal_by_the_supervisor_leaves_alone_what_somebody_else_holds_by_now(
     assert after[ours.id.encode()] != before[ours.id.encode()]
 
 
-def test_messages_of_a_worker_on_a_machine_that_is_gone_count_as_attempts(worker: DeadWorker, server: PrivateServer):
+def test_messages_of_a_worker_on_a_lost_machine_count_as_attempts(worker: DeadWorker, server: PrivateServer):
     message = worker.holds(b"x", is_running=False)
 
     holds = read_inflight(worker.client, "rsmq::worker:dead")
@@ -288,7 +286,7 @@ def test_messages_of_a_worker_on_a_machine_that_is_gone_count_as_attempts(worker
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_message_whose_first_receive_nobody_noted_comes_back(
+def test_message_without_a_time_of_first_receive_becomes_ready_again(
     worker: DeadWorker, server: PrivateServer, is_running: bool
 ):
     message = worker.holds(b"x", is_running=is_running)

@@ -58,7 +58,9 @@ def say() -> None:
     ensure_queue("default").send('{"task": "reloaded_shop.tasks.say"}')
 
 
-def test_changed_task_is_run_as_it_is_now(project: Configure, start_worker: StartWorker, journal: Journal, shop: Path):
+def test_changed_task_runs_with_its_present_options(
+    project: Configure, start_worker: StartWorker, journal: Journal, shop: Path
+):
     edit(shop, TASKS.format(word="one"))
     worker = start(start_worker)
     say()
@@ -110,7 +112,7 @@ def test_error_that_is_saved_while_it_restarts_is_survived(
     assert worker.wait() == 0
 
 
-def test_worker_that_was_started_anew_does_not_outlive_the_first_process(
+def test_restarted_worker_does_not_outlive_the_first_process(
     project: Configure, start_worker: StartWorker, journal: Journal, shop: Path
 ):
     edit(shop, TASKS.format(word="one"))
@@ -153,7 +155,7 @@ def test_signal_stops_it_and_lets_tasks_end(
     assert f"{number.name}: tasks may run" in worker.output
 
 
-def test_worker_does_not_outlive_who_watches(
+def test_worker_does_not_outlive_its_supervisor(
     project: Configure, start_worker: StartWorker, journal: Journal, shop: Path
 ):
     edit(shop, TASKS.format(word="one"))
@@ -165,7 +167,7 @@ def test_worker_does_not_outlive_who_watches(
     wait_until(lambda: "ended with exit status 0" in worker.output)
 
 
-def test_reload_is_off_for_a_worker_that_ends_by_itself(project: Configure, start_worker: StartWorker, shop: Path):
+def test_reload_is_off_for_a_burst_worker(project: Configure, start_worker: StartWorker, shop: Path):
     edit(shop, TASKS.format(word="one"))
 
     worker = start(start_worker, "--batch")

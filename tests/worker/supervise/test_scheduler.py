@@ -48,7 +48,7 @@ NOTE = "tests.worker.supervise.test_scheduler.note"
 # -- Firing --------------------------------------------------------------------------------------------------------
 
 
-def test_tick_becomes_a_task_with_an_id_that_everybody_can_derive(ran: list[str], server: PrivateServer):
+def test_tick_becomes_a_task_with_a_derivable_id(ran: list[str], server: PrivateServer):
     schedules.add("hourly", NOTE, every_s=3600, args=["Ada"])
     planned = let_pass(server, "hourly", seconds=3600)
 
@@ -68,7 +68,7 @@ def test_nothing_fires_before_its_time_and_the_wait_ends_when_it_comes(ran: list
     assert 0 < wait_s <= 1
 
 
-def test_next_time_follows_from_the_timetable_and_not_from_when_somebody_looked(ran: list[str], server: PrivateServer):
+def test_next_time_follows_from_the_timetable_and_not_from_the_time_of_the_read(ran: list[str], server: PrivateServer):
     schedules.add("often", NOTE, every_s=7)
     let_pass(server, "often", seconds=7)
 
@@ -77,7 +77,7 @@ def test_next_time_follows_from_the_timetable_and_not_from_when_somebody_looked(
     assert (planned_ms(server, "often") or 1) % 7000 == 0
 
 
-def test_of_many_who_look_at_once_one_fires(ran: list[str], server: PrivateServer):
+def test_one_of_many_simultaneous_processes_fires(ran: list[str], server: PrivateServer):
     for number in range(5):
         schedules.add(f"entry-{number}", NOTE, every_s=3600, args=[str(number)])
         let_pass(server, f"entry-{number}", seconds=3600)
@@ -123,7 +123,7 @@ def test_jitter_delays_the_message_and_not_the_tick(ran: list[str], server: Priv
     assert (planned_ms(server, "hourly") or 1) % 3_600_000 == 0
 
 
-def test_what_fired_is_known_afterwards(ran: list[str], server: PrivateServer):
+def test_fired_ticks_are_recorded(ran: list[str], server: PrivateServer):
     schedules.add("hourly", NOTE, every_s=3600)
     planned = let_pass(server, "hourly", seconds=3600)
 
@@ -165,7 +165,7 @@ def test_worker_that_was_down_for_an_hour(ran: list[str], server: PrivateServer,
     assert sent_ids(server) == ids[len(ids) - entry.fired :], "the latest ones, in order"
 
 
-def test_missed_ticks_are_told(ran: list[str], server: PrivateServer, caplog: pytest.LogCaptureFixture):
+def test_missed_ticks_are_reported(ran: list[str], server: PrivateServer, caplog: pytest.LogCaptureFixture):
     schedules.add("hourly", NOTE, every_s=3600)
     let_pass(server, "hourly", seconds=10 * 3600)
 
@@ -235,7 +235,7 @@ def test_paused_entry_stays_paused_when_its_declaration_changes(ran: list[str], 
     assert (entry.is_paused, entry.next_at, entry.when) == (True, None, "every 1 min")
 
 
-def test_new_release_does_not_forget_what_is_due(ran: list[str], server: PrivateServer, settings):
+def test_new_release_keeps_due_entries(ran: list[str], server: PrivateServer, settings):
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"note": {"TASK": NOTE, "EVERY_S": 3600, "ARGS": ["old"]}}}
     new_scheduler().look()
     let_pass(server, "note", seconds=3600)
@@ -314,7 +314,9 @@ def test_middleware_that_raises_does_not_stop_the_supervisor(
 
 
 @pytest.mark.parametrize("score", [float("-inf"), 1_700_000_000_000.5])
-def test_planned_time_that_another_program_wrote_stops_nobody(ran: list[str], server: PrivateServer, score: float):
+def test_planned_time_that_another_program_wrote_stops_no_other_schedule(
+    ran: list[str], server: PrivateServer, score: float
+):
     schedules.add("hourly", NOTE, every_s=3600)
     schedules.add("odd", NOTE, every_s=3600, missed="skip")
     let_pass(server, "hourly", seconds=3600)
@@ -326,7 +328,7 @@ def test_planned_time_that_another_program_wrote_stops_nobody(ran: list[str], se
     assert score < 0 or server.redis.zscore(DUE, "odd") > score, "what can be read as a time goes on from there"
 
 
-def test_declared_entry_of_an_unknown_task_is_told_and_the_others_start(
+def test_declared_entry_of_an_unknown_task_is_reported_and_the_others_start(
     ran: list[str], server: PrivateServer, settings, caplog: pytest.LogCaptureFixture
 ):
     table = {"typo": {"TASK": NOTE, "EVERY_S": 30, "KWARGS": {"nmae": "x"}}}
