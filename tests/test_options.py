@@ -50,7 +50,7 @@ def test_an_option_that_resembles_nothing_gets_the_list_of_options():
     assert problem.hint.startswith("Choose one of 'ASYNC_TASKS',")
 
 
-def test_fields_that_are_no_options_cannot_be_set():
+def test_fields_that_are_not_options_cannot_be_set():
     assert the_problem(with_queues(mail={"NAME": "other"})).id == "rsmq.E002"
     assert the_problem({"CONNECTIONS": {"default": {"URL": "redis://h", "ALIAS": "x"}}}).id == "rsmq.E002"
 

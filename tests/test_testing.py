@@ -185,7 +185,7 @@ def test_other_enqueued_calls_are_listed_in_the_failure(kit: Kit):
         kit.assert_not_enqueued(declared)
 
 
-def test_arguments_are_compared_as_they_travel(kit: Kit):
+def test_arguments_are_compared_in_their_encoded_form(kit: Kit):
     declared = declare(lambda pair: None)
     declared.enqueue((1, 2))
 

@@ -153,7 +153,7 @@ def test_a_changed_job_is_refused(browser: Browser, mail: Queue):
 # -- Pages that are sent again ----------------------------------------------------------------------------------------
 
 
-def test_a_page_of_a_job_is_good_for_one_step(browser: Browser, mail: Queue, hasty: None):
+def test_a_page_of_a_job_is_valid_for_one_step(browser: Browser, mail: Queue, hasty: None):
     mail.send_many([b"x"] * 3500, delay_s=600)
     first = token_in(ask_for_all(browser, "delete_selected", "?queue=mail"))
     second = token_in(browser.post(BULK, {"token": first}))
@@ -168,7 +168,7 @@ def test_a_page_of_a_job_is_good_for_one_step(browser: Browser, mail: Queue, has
     assert entry.change_message == "Deleted (of queue mail): 2,000 of 2,000 done", "what was written is never lowered"
 
 
-def test_the_limit_of_a_job_holds_when_its_pages_are_sent_again(browser: Browser, mail: Queue, dead: Queue, server):
+def test_the_limit_of_a_job_applies_when_its_pages_are_sent_again(browser: Browser, mail: Queue, dead: Queue, server):
     ids = dead.send_many([b"x"] * 300)
     record = json.dumps({"reason": "gave_up", "queue": "mail", "task": "a.b", "error": "E"})
     server.redis.hset("rsmq::dead:mail-dead", mapping=dict.fromkeys(ids, record))

@@ -92,7 +92,7 @@ def test_staff_without_permission_get_nothing_from_any_address(things: dict[str,
     assert content(server) == before
 
 
-def test_looking_changes_nothing(browser: Browser, things: dict[str, str], server: PrivateServer):
+def test_reading_changes_nothing(browser: Browser, things: dict[str, str], server: PrivateServer):
     before = content(server)
 
     statuses = {url: browser.get(url).status_code for url in addresses(things)}

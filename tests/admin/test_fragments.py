@@ -134,7 +134,7 @@ def test_a_page_of_a_deleted_row_leaves_no_messages_for_other_pages(browser: Bro
     assert browser.get(address).status_code == 302
 
 
-def test_a_refresh_takes_no_lines_from_the_page_that_they_are_for(browser: Browser, mail: Queue, dead: Queue):
+def test_a_refresh_removes_no_notices_from_their_page(browser: Browser, mail: Queue, dead: Queue):
     browser.post(f"{QUEUES}mail/pause/", {"action": "pause"})
 
     browser.get(f"{QUEUES}mail-dead/retries/", **FRAGMENT)

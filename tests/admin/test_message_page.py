@@ -91,7 +91,7 @@ def test_processes_that_died_of_it_are_counted(browser: Browser, mail: Queue, se
     assert "2 processes crashed while running this message." in text_of(browser.get(url_of(mail, message_id)))
 
 
-def test_the_holder_and_its_lease_are_shown(browser: Browser, mail: Queue, server: PrivateServer):
+def test_the_worker_and_its_lease_are_shown(browser: Browser, mail: Queue, server: PrivateServer):
     mail.send(b"x")
     message = mail.receive(visibility_timeout_s=90)
     server.redis.zadd("rsmq::workers", {"web1-4711": 1})

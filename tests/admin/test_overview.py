@@ -63,7 +63,7 @@ def test_a_new_queue_shows_its_sent_messages_before_the_first_sample(browser: Br
     assert (row.past.failed_share, row.past.handled_per_min) == (None, 0)
 
 
-def test_messages_of_a_new_queue_from_before_the_first_look_of_a_worker_count(
+def test_messages_of_a_new_queue_from_before_the_first_sample_count(
     browser: Browser, mail: Queue, server: PrivateServer
 ):
     server.redis.hset("rsmq:mail:Q", "created", int(time.time()) - 150)

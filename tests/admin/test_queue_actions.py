@@ -139,7 +139,7 @@ def test_a_priority_band_is_paused_with_its_whole_queue(browser: Browser, mail: 
     assert LogEntry.objects.get().object_id == "mail"
 
 
-def test_queues_that_were_paused_before_a_server_went_away_are_written_down(rf: Any, mail: Queue, settings: Any):
+def test_paused_queues_are_remembered_during_an_outage(rf: Any, mail: Queue, settings: Any):
     settings.RSMQ = {
         **settings.RSMQ,
         "CONNECTIONS": {**settings.RSMQ["CONNECTIONS"], "billing": {"URL": NOWHERE, "TIMEOUT_S": 0.5}},

@@ -65,7 +65,7 @@ def test_queues_are_ordered_filtered_and_found(browser: Browser, mail: Queue, de
     assert [row.name for row in rows_of(browser.get(QUEUES, {"q": "MAIL"}))] == ["mail", "mail-dead"]
 
 
-def test_queues_of_other_programs_are_listed_and_can_be_looked_at(browser: Browser, mail: Queue, server: PrivateServer):
+def test_queues_of_other_programs_are_listed_and_can_be_viewed(browser: Browser, mail: Queue, server: PrivateServer):
     names = ["a b", "x\n[ERROR]", "{t}", "a*", "a:b", "ü", "50%", "a/b", "<script>alert(1)</script>", "x\x00y"]
     server.redis.sadd("rsmq:QUEUES", *names)
     for name in names:
@@ -260,7 +260,7 @@ def test_a_queue_is_paused_and_resumed(browser: Browser, mail: Queue, server: Pr
     assert not server.redis.exists("rsmq::paused")
 
 
-def test_a_queue_of_its_own_that_is_called_like_a_lane_pauses_by_its_own_name(
+def test_a_separate_queue_with_the_name_of_a_lane_is_paused_by_its_own_name(
     browser: Browser, server: PrivateServer, settings: Any
 ):
     settings.RSMQ = settings.RSMQ | {"QUEUES": {"express-lane1": {}}}
@@ -317,7 +317,7 @@ def test_each_page_has_its_permission(
     assert browser_of("view_queue", codename).get(page_of(mail, name)).status_code in (200, 405)
 
 
-def test_looking_changes_nothing(browser: Browser, mail: Queue, dead: Queue, server: PrivateServer):
+def test_reading_changes_nothing(browser: Browser, mail: Queue, dead: Queue, server: PrivateServer):
     mail.send(b"x")
     dead.send(b"y")
     before = {key: server.redis.dump(key) for key in server.redis.keys()}

@@ -36,7 +36,7 @@ def test_queues_in_trouble_are_found(browser: Browser, mail: Queue, dead: Queue,
     assert set(troubled(browser, "")) == set(troubled(browser, "nonsense")) == {"default", "mail"}
 
 
-def test_a_paused_queue_with_a_backlog_is_a_trouble_of_its_own(browser: Browser, mail: Queue):
+def test_a_paused_queue_with_a_backlog_is_a_separate_problem(browser: Browser, mail: Queue):
     mail.send(b"x")
     assert (troubled(browser, "unserved"), troubled(browser, "paused")) == (["mail"], [])
 

@@ -169,7 +169,7 @@ def test_hostile_bodies_stay_text(browser: Browser, orders: ReliableQueue):
     assert "<script>alert" not in content and "\u202e" not in content and "\x00" not in content
 
 
-def test_looking_changes_nothing(browser: Browser, orders: ReliableQueue, server: PrivateServer):
+def test_reading_changes_nothing(browser: Browser, orders: ReliableQueue, server: PrivateServer):
     before = {key: server.redis.dump(key) for key in server.redis.keys()}
 
     for url in (QUEUES, PAGE, f"{QUEUES}orders/history/"):

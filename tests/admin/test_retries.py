@@ -152,7 +152,7 @@ def test_missing_messages_are_reported(browser: Browser, mail: Queue, dead: Queu
     assert told(browser.post(URL, {"action": "cancel", "plan": "x"}, follow=True)) == ["This retry no longer exists."]
 
 
-def test_looking_and_retrying_have_permissions_of_their_own(
+def test_viewing_and_retrying_have_separate_permissions(
     browser_of: Callable[..., Browser], mail: Queue, dead: Queue, letters: list[str]
 ):
     viewer = browser_of("view_queue", "view_message")

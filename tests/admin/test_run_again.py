@@ -112,7 +112,7 @@ def test_the_call_of_a_result_is_run_again(browser: Browser, mail: Queue, charge
     assert "Ran shop.tasks.charge again" in text_of(browser.get("/admin/rsmq/result/t7/history/"))
 
 
-def test_a_call_goes_to_the_queue_and_priority_it_had(
+def test_a_call_is_sent_to_its_earlier_queue_and_priority(
     browser: Browser, mail: Queue, dead: Queue, charge: Any, server: PrivateServer
 ):
     urgent = Queue("mail-p10", mail.client, realtime=True)

@@ -263,7 +263,7 @@ def test_invalid_schedule_entry_has_no_ticks_and_can_be_deleted(browser: Browser
     assert schedules.entries() == []
 
 
-def test_a_change_made_between_the_look_and_the_change_is_not_overwritten(
+def test_a_change_made_between_the_read_and_the_change_is_not_overwritten(
     browser: Browser, added: str, monkeypatch: pytest.MonkeyPatch
 ):
     fields = shown_fields(browser.get(f"{PAGE}edit/"))

@@ -180,7 +180,7 @@ def test_missing_object_is_not_found(browser: Browser, orders: Topic, path: str)
     assert browser.get(TOPICS + path).status_code in (302, 404)
 
 
-def test_looking_changes_nothing(browser: Browser, orders: Topic, server: PrivateServer):
+def test_reading_changes_nothing(browser: Browser, orders: Topic, server: PrivateServer):
     before = {key: server.redis.dump(key) for key in server.redis.keys()}
 
     for url in (TOPICS, PAGE, PAGE + "?at=2020-01-01", SEEK, f"{TOPICS}orders/history/"):

@@ -29,7 +29,7 @@ def nowhere(settings: Any) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_pages_say_that_redis_is_away(browser: Browser, nowhere: None, url: str):
+def test_pages_report_that_redis_is_unreachable(browser: Browser, nowhere: None, url: str):
     page = browser.get(url)
 
     assert page.status_code == 503
@@ -55,7 +55,7 @@ def test_the_index_needs_no_redis(browser: Browser, nowhere: None):
     assert "Queues" in text_of(browser.get("/admin/"))
 
 
-def test_one_server_that_is_away_hides_no_other(browser: Browser, settings: Any, server: PrivateServer):
+def test_unreachable_server_hides_no_other_server(browser: Browser, settings: Any, server: PrivateServer):
     settings.RSMQ = {
         "CONNECTIONS": {
             "default": {"URL": redis_server.URL, "TIMEOUT_S": 15},

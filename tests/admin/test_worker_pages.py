@@ -191,7 +191,7 @@ def test_running_tasks_show_arguments_without_secrets_and_progress(
     ["[" * 100_000, '{"done": 1%s}' % ("0" * 5000), "\udc80", "[]", '{"total": 3}'],
     ids=["deep", "longer than Python reads", "no text", "list", "nothing done"],
 )
-def test_a_progress_that_another_program_wrote_breaks_no_page(
+def test_progress_of_another_program_breaks_no_page(
     browser: Browser, mail: Queue, server: PrivateServer, progress: str
 ):
     message_id = mail.send(b'{"task": "shop.tasks.pay", "id": "t7"}')

@@ -84,7 +84,7 @@ def test_history_leads_from_all_tasks_to_one_and_to_its_failures(root: Visitor, 
     assert "builtins.ValueError" in root.text() and "no card 4711" in root.text()
 
 
-def test_a_workflow_is_looked_at_and_cancelled(root: Visitor, server: PrivateServer):
+def test_a_workflow_is_viewed_and_cancelled(root: Visitor, server: PrivateServer):
     ensure_queue("default")
     letters = group([call(tasks.write, f"letter {n}") for n in range(4)], name="letters").enqueue()
 

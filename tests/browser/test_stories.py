@@ -87,7 +87,7 @@ def test_a_queue_is_paused_purged_and_resumed(root: Visitor, mail: Queue, server
     assert LogEntry.objects.count() == 3
 
 
-def test_a_task_is_sent_by_form_and_done_by_a_worker(root: Visitor, mail: Queue, start_worker: StartWorker):
+def test_a_task_is_sent_by_form_and_run_by_a_worker(root: Visitor, mail: Queue, start_worker: StartWorker):
     root.open("/admin/rsmq/queue/mail/change/")
     root.click("Enqueue a task", role="link")
     root.click("tests.worker.site.tasks.write", role="link")
@@ -132,7 +132,7 @@ def test_a_user_without_permission_sees_nothing(
         assert "mail" not in nobody.text() and "between" not in nobody.text()
 
 
-def test_a_looker_sees_states_but_no_bodies(visitor: Callable[..., Visitor], user_of: Callable[..., User], mail: Queue):
+def test_a_viewer_sees_states_but_no_bodies(visitor: Callable[..., Visitor], user_of: Callable[..., User], mail: Queue):
     mail.send(b"between us")
     looker = visitor().log_in(user_of("view_queue", "view_message"))
 

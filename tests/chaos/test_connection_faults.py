@@ -56,7 +56,7 @@ def test_worker_gets_through_a_storm_of_resets(proxy: FaultProxy):
     assert get_queue("default-dead").attributes().messages == 0
 
 
-def test_results_that_are_too_long_to_go_out_together_go_out_one_by_one(configure: Configure, server: PrivateServer):
+def test_results_that_are_too_long_to_be_sent_together_are_sent_one_by_one(configure: Configure, server: PrivateServer):
     with FaultProxy(server.url) as proxy:
         configure()
         together = threading.Barrier(16)

@@ -68,7 +68,7 @@ def test_process_that_dies_repeats_no_more_than_it_ran_when_each_run_is_acknowle
     assert 1 <= len(started) - len(names) <= threads
 
 
-def test_worker_that_slept_through_its_lease_cannot_hurt_the_next_holder(
+def test_worker_that_lost_its_lease_cannot_change_the_message_of_the_next_worker(
     project: Configure, start_worker: StartWorker, journal: Journal
 ):
     tasks.wait_at_gate.enqueue("slow")

@@ -323,7 +323,7 @@ def test_stop_works_during_an_outage_of_the_server(
     assert "become visible when their leases expire" in worker.output
 
 
-def test_death_during_an_outage_is_dealt_with_when_it_is_over(
+def test_death_during_an_outage_is_recovered_after_it(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
     tasks.gate.enqueue("slow")
@@ -434,7 +434,7 @@ def test_supervisor_that_was_cut_off_declares_no_worker_dead(maintenance: Mainte
     assert server.redis.zrange("rsmq::workers", 0, -1) == [b"other", b"mine"]
 
 
-def test_keeper_of_reliable_queues_takes_the_dead_off_the_list_unless_they_hold_messages(
+def test_maintenance_of_reliable_queues_removes_dead_workers_without_messages_from_the_list(
     project: Configure, server: PrivateServer, settings: Any
 ):
     settings.RSMQ = {**settings.RSMQ, "RELIABLE": {"orders": {}}}
@@ -475,7 +475,7 @@ def test_damaged_queue_does_not_prevent_heartbeats_and_renewals(project: Configu
     assert server.redis.zrange("rsmq::workers", 0, -1) == [b"mine"]
 
 
-def test_messages_of_a_fetch_that_was_carried_out_late_are_given_back(
+def test_messages_of_a_late_fetch_are_released(
     project: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("rsmq_django.worker.lease.inflight.UNDELIVERED_EVERY_S", 0.1)

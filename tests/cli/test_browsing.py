@@ -250,14 +250,14 @@ def test_count_prints_a_number(rsmqctl: Run, queue: Queue):
 
 
 @pytest.mark.parametrize("command", ["peek", "list", "count"])
-def test_looking_at_a_queue_that_is_not_there_fails(rsmqctl: Run, command: str):
+def test_reading_a_missing_queue_fails(rsmqctl: Run, command: str):
     failed = rsmqctl("message", command, "-n", "nope")
 
     assert failed.exit_code == 1
     assert failed.errors.startswith("Error: queue not found: nope; ")
 
 
-def test_queue_that_only_other_clients_allow_can_be_looked_at(rsmqctl: Run, server: PrivateServer):
+def test_queue_with_a_name_of_other_clients_can_be_viewed(rsmqctl: Run, server: PrivateServer):
     server.redis.hset("rsmq:für alle:Q", mapping={"vt": 30, "delay": 0, "maxsize": 65536, "a": "hello"})
     server.redis.zadd("rsmq:für alle", {"a": 1})
 

@@ -102,7 +102,7 @@ def test_wait_ends_when_a_delay_is_over(rsmqctl: Run, queue: Queue):
     assert time.monotonic() - began_s < SOON_S
 
 
-def test_wait_without_the_right_to_subscribe_looks_again_and_again(rsmqctl: Run, queue: Queue, server: PrivateServer):
+def test_wait_without_permission_to_subscribe_polls(rsmqctl: Run, queue: Queue, server: PrivateServer):
     rules = ["reset", "on", ">secret", "~rsmq:*", "+@all", "-subscribe", "resetchannels"]
     server.redis.execute_command("ACL", "SETUSER", "deaf", *rules)
     url = server.url.replace("unix://", "unix://deaf:secret@")

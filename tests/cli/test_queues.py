@@ -60,7 +60,7 @@ def test_times_of_queues_may_be_stored_in_milliseconds(rsmqctl: Run, server: Pri
 # -- Pause ------------------------------------------------------------------------------------------------------------
 
 
-def test_pause_holds_until_resume(rsmqctl: Run, queue: Queue):
+def test_pause_lasts_until_resume(rsmqctl: Run, queue: Queue):
     assert rsmqctl("queue", "pause", "-n", "jobs").output == "paused jobs\n"
     assert rsmqctl("queue", "pause", "-n", "jobs").output == "jobs was already paused\n"
     assert rsmqctl("queue", "paused").json == ["jobs"]

@@ -81,7 +81,7 @@ def test_body_that_is_not_a_text_is_shown_in_base64(rsmqctl: Run, orders: Reliab
     assert shown["encoding"] == "base64" and base64.b64decode(shown["message"]) == b"\xff\x00"
 
 
-def test_given_back_messages_wait_or_are_next(rsmqctl: Run, orders: ReliableQueue):
+def test_released_messages_wait_or_are_next(rsmqctl: Run, orders: ReliableQueue):
     orders.push("a", "b")
     a, b = [message.id for message in orders.pop_messages(2)]
 

@@ -96,7 +96,7 @@ def test_info_shows_limits(rsmqctl: Run, topic: Topic):
     assert (fields["max_count"], fields["max_age"], fields["wait_for_groups"]) == (1000, None, True)
 
 
-def test_groups_shows_how_far_behind_they_are(rsmqctl: Run, topic: Topic):
+def test_groups_prints_their_lag(rsmqctl: Run, topic: Topic):
     table = rsmqctl("topic", "groups", "-n", "orders").output
     lines = {line["group"]: line for line in rsmqctl("topic", "groups", "-n", "orders", "--json").json_lines}
 

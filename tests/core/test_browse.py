@@ -295,7 +295,7 @@ def test_reading_a_missing_queue_reports_that_it_is_missing(client: Client, look
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-def test_looking_leaves_no_trace(client: Client, queue: Queue, server: PrivateServer, look: Any):
+def test_reading_leaves_no_trace(client: Client, queue: Queue, server: PrivateServer, look: Any):
     queue.send_many([b"x"] * 20)
     queue.receive_many(5)
     before = {key: server.redis.dump(key) for key in server.redis.keys()}
@@ -306,7 +306,7 @@ def test_looking_leaves_no_trace(client: Client, queue: Queue, server: PrivateSe
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-def test_looking_works_on_a_read_only_server(client: Client, queue: Queue, server: PrivateServer, look: Any):
+def test_reading_works_on_a_read_only_server(client: Client, queue: Queue, server: PrivateServer, look: Any):
     queue.send(b"x")
     server.redis.config_set("min-replicas-to-write", 1)
     try:
@@ -317,7 +317,7 @@ def test_looking_works_on_a_read_only_server(client: Client, queue: Queue, serve
         server.redis.config_set("min-replicas-to-write", 0)
 
 
-def test_names_that_only_other_clients_allow_can_be_looked_at(client: Client, server: PrivateServer):
+def test_names_that_only_other_clients_allow_can_be_viewed(client: Client, server: PrivateServer):
     name = "für alle"
     server.redis.hset(f"rsmq:{name}:Q", mapping={"vt": 30, "delay": 0, "maxsize": 65536, "a": "hello"})
     server.redis.zadd(f"rsmq:{name}", {"a": 1})

@@ -183,7 +183,7 @@ def test_age_of_a_queue_is_that_of_its_first_ready_message(
     assert 5000 <= int(fields[b"=oldest_ms"]) < 65_000 if ready else fields[b"=oldest_ms"] == b"0"
 
 
-def test_look_at_a_queue_that_does_not_exist_notes_nothing(client: Client, server: PrivateServer):
+def test_sample_of_a_missing_queue_records_nothing(client: Client, server: PrivateServer):
     assert client.run(sample("rsmq", "nobody", at_s=time.time())) is False
     assert server.redis.keys() == []
 
@@ -209,7 +209,7 @@ def test_full_report_goes_through_in_one_call(client: Client):
     assert read_totals(client, ["jobs"])["jobs"]["mail"].run.count == MOST_FIELDS
 
 
-def test_reports_and_looks_work_at_the_memory_limit(client: Client, queue: Queue, server: PrivateServer):
+def test_reports_and_samples_work_at_the_memory_limit(client: Client, queue: Queue, server: PrivateServer):
     client.run(a_report(1, succeeded__mail=1))
     client.run(sample("rsmq", "jobs", at_s=time.time()))
     server.redis.config_set("maxmemory", 1)

@@ -160,7 +160,7 @@ def test_counts_are_of_all_messages_and_examples_are_few(server: PrivateServer, 
     assert len(finding.examples) == 3 and all(len(example) == 32 for example in finding.examples)
 
 
-def test_long_queue_is_looked_at_in_part_unless_the_examination_is_deep(
+def test_a_part_of_a_long_queue_is_examined_unless_the_examination_is_deep(
     server: PrivateServer, client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(messages_module, "SHALLOW", 1000)
@@ -345,7 +345,7 @@ def test_side_data_of_a_deleted_queue_is_found(server: PrivateServer, client: Cl
     assert found(client)["stale-side-data"].subject == "gone"
 
 
-def test_result_records_are_not_even_looked_at(server: PrivateServer, client: Client, monkeypatch: pytest.MonkeyPatch):
+def test_result_records_are_not_read(server: PrivateServer, client: Client, monkeypatch: pytest.MonkeyPatch):
     for number in range(100):
         server.redis.hset(f"rsmq::result:{number}", "status", "READY")
     seen: list[str] = []

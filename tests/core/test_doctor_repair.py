@@ -337,7 +337,7 @@ def test_fields_of_other_clients_are_never_removed(server: PrivateServer, client
 # -- What a client may be writing ------------------------------------------------------------------------------------
 
 
-def test_body_that_comes_between_the_two_looks_saves_the_message(server: PrivateServer, client: Client):
+def test_body_that_arrives_between_the_two_checks_saves_the_message(server: PrivateServer, client: Client):
     phantoms(server)
 
     mended(client, wait=lambda _: server.redis.hset("rsmq:q:Q", ID, "here it is"))
@@ -346,7 +346,7 @@ def test_body_that_comes_between_the_two_looks_saves_the_message(server: Private
     assert message is not None and message.body == b"here it is"
 
 
-def test_phantom_whose_score_moves_between_the_two_looks_is_left_alone(server: PrivateServer, client: Client):
+def test_phantom_whose_score_changes_between_the_two_checks_stays(server: PrivateServer, client: Client):
     phantoms(server)
 
     mended(client, wait=lambda _: server.redis.zadd("rsmq:q", {ID: 2e12}))
@@ -355,7 +355,7 @@ def test_phantom_whose_score_moves_between_the_two_looks_is_left_alone(server: P
     assert server.redis.zscore("rsmq:q", OTHER_ID) is None
 
 
-def test_orphan_that_gets_its_place_between_the_two_looks_stays(server: PrivateServer, client: Client):
+def test_orphan_that_gets_its_id_between_the_two_checks_stays(server: PrivateServer, client: Client):
     orphan_bodies(server)
 
     mended(client, wait=lambda _: server.redis.zadd("rsmq:q", {ID: 1e12}))
@@ -364,7 +364,7 @@ def test_orphan_that_gets_its_place_between_the_two_looks_stays(server: PrivateS
     assert [message.body for message in Queue("q-orphans", client).receive_many(10)] == [b"two"]
 
 
-def test_counter_whose_message_comes_between_the_two_looks_stays(server: PrivateServer, client: Client):
+def test_counter_whose_message_arrives_between_the_two_checks_stays(server: PrivateServer, client: Client):
     orphan_counters(server)
 
     mended(client, wait=lambda _: server.redis.hset("rsmq:q:Q", ID, "a body"))
@@ -372,7 +372,7 @@ def test_counter_whose_message_comes_between_the_two_looks_stays(server: Private
     assert server.redis.hget("rsmq:q:Q", f"{ID}:rc") == b"3"
 
 
-def test_queue_that_is_deleted_between_the_two_looks_stays_deleted(server: PrivateServer, client: Client):
+def test_queue_that_is_deleted_between_the_two_checks_stays_deleted(server: PrivateServer, client: Client):
     unlisted(server)
 
     mended(client, wait=lambda _: server.redis.delete("rsmq:q:Q"))
@@ -380,7 +380,7 @@ def test_queue_that_is_deleted_between_the_two_looks_stays_deleted(server: Priva
     assert server.redis.keys() == []
 
 
-def test_queue_that_is_created_between_the_two_looks_stays_listed(server: PrivateServer, client: Client):
+def test_queue_that_is_created_between_the_two_checks_stays_listed(server: PrivateServer, client: Client):
     missing(server)
 
     mended(client, wait=lambda _: server.redis.hset("rsmq:q:Q", mapping=PLAIN))
@@ -388,7 +388,7 @@ def test_queue_that_is_created_between_the_two_looks_stays_listed(server: Privat
     assert list_queues(client) == ["q"]
 
 
-def test_message_that_comes_between_the_two_looks_keeps_a_queue_of_a_reserved_name(
+def test_message_that_arrives_between_the_two_checks_keeps_a_queue_with_a_reserved_name(
     server: PrivateServer, client: Client
 ):
     reserved_name(server)
@@ -444,7 +444,7 @@ def test_one_wait_serves_all_repairs(server: PrivateServer, client: Client):
     assert waits == [5.0]
 
 
-def test_repair_that_needs_no_second_look_does_not_wait(server: PrivateServer, client: Client):
+def test_repair_without_a_second_check_does_not_wait(server: PrivateServer, client: Client):
     fractional_attribute(server)
 
     mended(client, wait=lambda _: pytest.fail("there is nothing to wait for"))

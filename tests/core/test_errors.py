@@ -110,7 +110,7 @@ def test_error_of_a_missing_queue_hints_at_the_likely_causes(client: Client):
     assert "eviction" in str(refusal.value)
 
 
-def test_error_of_a_late_holder_names_the_message(queue: Queue):
+def test_error_of_a_worker_that_lost_its_lease_names_the_message(queue: Queue):
     queue.send(b"x")
     first = queue.receive(visibility_timeout_s=0)
     queue.receive()

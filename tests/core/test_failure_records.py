@@ -42,7 +42,7 @@ def test_dead_letter_that_leaves_takes_its_failure_record_with_it(
     assert not server.redis.exists("rsmq::dead:jobs", "rsmq::released:jobs")
 
 
-def test_record_stays_with_a_dead_letter_that_another_worker_holds(server: PrivateServer, queue: Queue):
+def test_record_of_a_dead_letter_leased_by_another_worker_stays(server: PrivateServer, queue: Queue):
     dead_letter(server, queue)
     first = queue.receive(visibility_timeout_s=0)
     queue.receive()

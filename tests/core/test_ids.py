@@ -53,7 +53,7 @@ def test_capital_digits_carry_the_same_time():
         "g73zkl38q٣" + SUFFIX,
     ],
 )
-def test_ids_that_carry_no_plausible_time_have_none(message_id: str):
+def test_ids_without_a_plausible_time_have_none(message_id: str):
     assert sent_ms(message_id) is None
     assert Message(message_id, b"", 1, None).sent_ms is None
 

@@ -131,7 +131,7 @@ def scripts_with(is_wrong: Callable[[str], object], *rooms: str) -> list[str]:
     return [named(path) for path in looked_at if is_wrong(code_of(path))]
 
 
-def test_there_are_scripts_to_look_at():
+def test_there_are_scripts_to_check():
     assert {"queue/send", "queue/receive"} <= {
         str(path.relative_to(CORE / "lua").with_suffix("")) for path in LUA_FILES
     }

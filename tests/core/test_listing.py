@@ -68,7 +68,7 @@ def test_a_broken_queue_hides_no_other(client: Client, queue: Queue, server: Pri
     assert jobs.attributes is not None
 
 
-def test_overview_takes_no_more_queues_than_one_script_should(client: Client):
+def test_overview_refuses_more_queues_than_the_maximum_of_one_script(client: Client):
     with pytest.raises(InvalidValue, match="301 queues"):
         overview("rsmq", ["jobs"] * (MAX_QUEUES + 1))
     assert len(client.run(overview("rsmq", ["jobs"] * MAX_QUEUES))) == MAX_QUEUES
@@ -77,7 +77,7 @@ def test_overview_takes_no_more_queues_than_one_script_should(client: Client):
 # -- By their place ---------------------------------------------------------------------------------------------------
 
 
-def test_messages_are_read_by_their_place_among_all_ready_or_hidden_ones(client: Client, five: list[str]):
+def test_messages_are_read_by_their_position_among_ready_or_hidden_ones(client: Client, five: list[str]):
     assert ids_in(client) == five
     assert ids_in(client, offset=1, count=2) == five[1:3]
     assert ids_in(client, which="ready") == five[:3]

@@ -66,7 +66,7 @@ def test_docstring_of_a_twin_points_at_the_sync_method(name: str):
     assert inspect.getdoc(getattr(Queue, f"a{name}")) == f"See {name}()."
 
 
-async def test_life_of_a_message(async_queue: Queue):
+async def test_operations_on_a_message(async_queue: Queue):
     message_id = await async_queue.asend(b"invoice 7")
 
     message = await async_queue.areceive(visibility_timeout_s=30)

@@ -101,7 +101,7 @@ def test_milliseconds_in_vt_are_read_unchanged(server: PrivateServer, client: Cl
     assert foreign_queue(server, client, vt="30000").attributes().visibility_timeout_s == 30_000
 
 
-def test_attributes_that_are_no_numbers_do_not_break_the_description(server: PrivateServer, client: Client):
+def test_attributes_that_are_not_numbers_do_not_break_the_description(server: PrivateServer, client: Client):
     queue = foreign_queue(server, client, vt="abc", delay="", maxsize="big", totalsent="x", totalrecv="-")
 
     assert queue.attributes().messages == 0

@@ -81,7 +81,7 @@ def test_names_that_no_client_may_write_to_are_listed_anyway(server: PrivateServ
     assert list_queues(client) == [strange]
 
 
-def test_listed_names_that_are_no_utf8_do_not_break_the_list(server: PrivateServer, client: Client):
+def test_listed_names_that_are_not_utf8_do_not_break_the_list(server: PrivateServer, client: Client):
     server.redis.sadd("rsmq:QUEUES", b"\xff\xfe", b"mail")
 
     names = list_queues(client)

@@ -27,7 +27,7 @@ def test_received_message_is_hidden_until_its_visibility_timeout_passes(queue: Q
     assert (again.id, again.body, again.receive_count) == (first.id, b"invoice 7", 2)
 
 
-def test_visibility_timeout_of_the_queue_holds_when_none_is_given(client: Client):
+def test_visibility_timeout_of_the_queue_is_the_default(client: Client):
     queue = Queue("patient", client)
     queue.create(visibility_timeout_s=100)
     queue.send(b"x")
@@ -86,7 +86,7 @@ def test_visibility_timeout_below_a_second_moves_only_the_score(server: PrivateS
     assert server.redis.hget("rsmq:jobs:Q", "vt") == b"30"
 
 
-def test_message_leased_for_a_fraction_of_a_second_comes_back(queue: Queue):
+def test_message_leased_for_a_fraction_of_a_second_becomes_ready_again(queue: Queue):
     queue.send(b"x")
     queue.receive(visibility_timeout_s=0.05)
 
@@ -276,7 +276,7 @@ def test_queue_of_nothing_but_phantoms_is_empty(server: PrivateServer, queue: Qu
     assert queue.attributes().messages == 0
 
 
-def test_many_phantoms_do_not_hide_the_messages_behind_them(server: PrivateServer, queue: Queue):
+def test_many_phantoms_do_not_hide_the_messages_after_them(server: PrivateServer, queue: Queue):
     now_ms = server.redis.time()[0] * 1000
     server.redis.zadd("rsmq:jobs", {f"{number:032d}": now_ms - 60_000 for number in range(50)})
     server.redis.zadd("rsmq:jobs", {f"y{number:031d}": now_ms - 1000 for number in range(20)})

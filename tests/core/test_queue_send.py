@@ -206,7 +206,7 @@ def test_delayed_message_waits_for_its_time(queue: Queue):
     assert message is not None and message.id == message_id
 
 
-def test_delay_of_the_queue_holds_when_none_is_given(client: Client):
+def test_delay_of_the_queue_is_the_default(client: Client):
     queue = Queue("slow", client)
     queue.create(delay_s=30)
     queue.send(b"x")

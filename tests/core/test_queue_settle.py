@@ -45,7 +45,7 @@ def test_deleting_twice_reports_that_the_message_is_missing(queue: Queue):
     assert queue.delete(message.id) is False
 
 
-def test_late_delete_is_refused_and_leaves_the_message_of_the_new_holder(queue: Queue):
+def test_late_delete_is_refused_and_does_not_change_the_new_lease(queue: Queue):
     first, second = taken_over(queue)
 
     with pytest.raises(LeaseLost, match=first.id):
@@ -210,7 +210,7 @@ def test_extending_does_not_count_as_receiving(queue: Queue):
     assert queue.delete(message) is True
 
 
-def test_message_given_back_is_visible_at_once(queue: Queue):
+def test_released_message_is_visible_at_once(queue: Queue):
     queue.send(b"x")
     message = received(queue)
 
@@ -219,7 +219,7 @@ def test_message_given_back_is_visible_at_once(queue: Queue):
     assert received(queue).id == message.id
 
 
-def test_late_extension_is_refused_and_leaves_the_lease_of_the_new_holder(server: PrivateServer, queue: Queue):
+def test_late_extension_is_refused_and_does_not_change_the_new_lease(server: PrivateServer, queue: Queue):
     first, second = taken_over(queue)
     lease_end = server.redis.zscore("rsmq:jobs", second.id)
 

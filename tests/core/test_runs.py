@@ -203,7 +203,7 @@ def test_tail_returns_each_run_once_in_order_from_streams_that_begin_later_too(c
     assert tail.more() == []
 
 
-def test_page_ends_when_successes_alone_cost_more_than_a_look(client: Client, server: PrivateServer):
+def test_page_ends_when_successes_alone_cost_more_than_the_maximum(client: Client, server: PrivateServer):
     for number in range(40):
         write_success(server, number, f"shop.task_{number % 4}")
     write(server, 40, e="dead")

@@ -38,7 +38,7 @@ def test_a_server_that_was_just_started_refuses_none_of_many_calls(server: Priva
     assert loaded(server) == 1
 
 
-async def test_the_same_holds_for_asynchronous_calls(server: PrivateServer, newcomer: Client):
+async def test_asynchronous_calls_have_the_same_order(server: PrivateServer, newcomer: Client):
     await newcomer.arun_many([depth_call("rsmq", f"queue-{number}") for number in range(200)])
     await newcomer.connection.aclose()
 

@@ -321,7 +321,7 @@ def test_doctor_reports_the_leftovers_of_every_client_and_nothing_else(
 
 
 @every_port
-def test_doctor_only_looks(server: PrivateServer, client: Client, port: Port):
+def test_doctor_only_reads(server: PrivateServer, client: Client, port: Port):
     port.write(server.redis)
     before = {key: server.redis.dump(key) for key in server.redis.keys()}
 

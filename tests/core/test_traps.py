@@ -29,7 +29,7 @@ The table says which; those without a file in front stand below. A test compares
  8 clocks
      core/test_queue_send.py::test_ids_of_a_batch_carry_successive_microseconds
      test_clock_of_this_machine_does_not_matter
-     test_server_clock_that_goes_back_delays_messages_and_breaks_nothing
+     test_server_clock_that_is_set_back_delays_messages_and_breaks_nothing
  9 colliding ids
      core/test_ids.py::test_all_62_characters_are_drawn_equally_often
      test_forked_processes_draw_different_ids
@@ -51,8 +51,8 @@ The table says which; those without a file in front stand below. A test compares
      core/test_queue_send.py::test_size_is_counted_in_bytes_and_not_in_characters
      test_body_that_is_too_long_for_its_queue_is_received_anyway
 14 no owner
-     core/test_queue_settle.py::test_late_delete_is_refused_and_leaves_the_message_of_the_new_holder
-     core/test_queue_settle.py::test_late_extension_is_refused_and_leaves_the_lease_of_the_new_holder
+     core/test_queue_settle.py::test_late_delete_is_refused_and_does_not_change_the_new_lease
+     core/test_queue_settle.py::test_late_extension_is_refused_and_does_not_change_the_new_lease
      core/test_stateful.py::test_broken_script_is_found_out
 15 heartbeats
      worker/lease/test_leases.py::test_queue_without_a_visibility_timeout_is_worked_on_under_a_lease
@@ -63,7 +63,7 @@ The table says which; those without a file in front stand below. A test compares
 17 poison
      worker/test_outcomes.py::test_message_whose_worker_died_at_each_attempt_is_not_run_again
      worker/test_outcomes.py::test_dead_letter_is_the_message_itself
-     core/test_browse.py::test_looking_leaves_no_trace
+     core/test_browse.py::test_reading_leaves_no_trace
      core/test_moves.py::test_old_receipt_means_nothing_after_a_redrive
 18 order
      core/test_queue_receive.py::test_batch_with_a_visibility_timeout_of_zero_gives_each_message_once
@@ -82,8 +82,8 @@ The table says which; those without a file in front stand below. A test compares
      worker/fetch/test_queues.py::test_seconds_taken_for_milliseconds_stop_the_worker_before_it_takes_a_message
      core/test_doctor_examine.py::test_attribute_that_differs_from_the_settings_is_reported
 23 hidden defaults
-     core/test_queue_receive.py::test_visibility_timeout_of_the_queue_holds_when_none_is_given
-     core/test_queue_send.py::test_delay_of_the_queue_holds_when_none_is_given
+     core/test_queue_receive.py::test_visibility_timeout_of_the_queue_is_the_default
+     core/test_queue_send.py::test_delay_of_the_queue_is_the_default
 24 pops that block
      test_no_script_takes_messages_without_a_lease
 
@@ -293,7 +293,7 @@ def test_clock_of_this_machine_does_not_matter(
     assert queue.delete(message)
 
 
-def test_server_clock_that_goes_back_delays_messages_and_breaks_nothing(queue: Queue):
+def test_server_clock_that_is_set_back_delays_messages_and_breaks_nothing(queue: Queue):
     queue.send_many([b"waiting", b"held"])
     held = queue.receive(visibility_timeout_s=30)
     assert held is not None

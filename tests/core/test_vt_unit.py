@@ -56,13 +56,15 @@ def test_attributes_of_a_queue_in_milliseconds_are_set_in_seconds(server: Privat
     assert server.redis.hmget("rsmq:rust:Q", "vt", "delay", "maxsize") == [b"5000", b"1500", b"2048"]
 
 
-def test_delay_of_a_queue_in_milliseconds_holds_for_its_messages(server: PrivateServer, rust_queue: Queue):
+def test_delay_of_a_queue_in_milliseconds_applies_to_its_messages(server: PrivateServer, rust_queue: Queue):
     message_id = rust_queue.send(b"x")
 
     assert server.redis.zscore("rsmq:rust", message_id) == int(message_id[:10], 36) // 1000 + 1500
 
 
-def test_visibility_timeout_of_a_queue_in_milliseconds_holds_for_its_messages(server: PrivateServer, rust_queue: Queue):
+def test_visibility_timeout_of_a_queue_in_milliseconds_applies_to_its_messages(
+    server: PrivateServer, rust_queue: Queue
+):
     rust_queue.send(b"x", delay_s=0)
 
     message = rust_queue.receive()

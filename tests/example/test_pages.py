@@ -182,7 +182,7 @@ def test_answer_that_is_not_kept_any_more_is_explained(browser: Client) -> None:
     assert "data-live-done" in html
 
 
-def test_every_model_can_be_looked_at_in_the_admin(admin_client: Client, make_flight: Any) -> None:
+def test_every_model_can_be_viewed_in_the_admin(admin_client: Client, make_flight: Any) -> None:
     make_flight(gate=gates.ask_for_gate("UA1545", "EWR", call=3))
 
     for name in ("flight", "delaynotice", "claim", "tracker", "weather", "finishedtask"):

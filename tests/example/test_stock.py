@@ -13,7 +13,7 @@ def finished(task_id: str, **fields: Any) -> FinishedTask:
     return FinishedTask.objects.create(task_id=task_id, **line | fields)
 
 
-def test_queues_that_do_not_exist_yet_hold_nothing() -> None:
+def test_queues_that_do_not_exist_yet_have_no_messages() -> None:
     delete_queues()
 
     assert [(queue.name, queue.sent) for queue in read_queues()] == [

@@ -24,7 +24,7 @@ def test_failure_record_may_hold_numbers_larger_than_a_float():
 
 
 @pytest.mark.parametrize("headers", [DEEP, b'{"a": 1}', b'{"a": ["b"]}', b"[]", b"x"], ids=lambda text: ascii(text[:9]))
-def test_headers_of_a_topic_that_are_no_texts_are_left_out(headers: bytes):
+def test_headers_of_a_topic_that_are_not_texts_are_left_out(headers: bytes):
     assert read_headers(headers) == {}
 
 

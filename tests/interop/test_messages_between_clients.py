@@ -46,7 +46,7 @@ def received_by(peer: Peer, queue: Queue, **options: int) -> PeerMessage:
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_body_from_us_arrives_there(peer: Peer, unlimited: Queue, body: bytes):
+def test_our_body_arrives_at_node(peer: Peer, unlimited: Queue, body: bytes):
     message_id = unlimited.send(body)
 
     message = received_by(peer, unlimited)
@@ -68,7 +68,7 @@ def test_body_from_there_arrives_here(peer: Peer, unlimited: Queue, body: bytes)
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_body_from_us_is_popped_there(peer: Peer, unlimited: Queue, body: bytes):
+def test_our_body_is_popped_by_node(peer: Peer, unlimited: Queue, body: bytes):
     unlimited.send(body)
 
     message = peer.pop(unlimited.name)
@@ -77,13 +77,13 @@ def test_body_from_us_is_popped_there(peer: Peer, unlimited: Queue, body: bytes)
     assert unlimited.attributes().messages == 0
 
 
-def test_bytes_that_are_no_text_arrive_at_node_as_replacement_characters(node: NodePeer, queue: Queue):
+def test_bytes_that_are_not_text_arrive_at_node_as_replacement_characters(node: NodePeer, queue: Queue):
     queue.send(b"\xff\xfe ok")
 
     assert received_by(node, queue).body == "\ufffd\ufffd ok".encode()
 
 
-def test_bytes_that_are_no_text_travel_from_pyrsmq_unchanged(pyrsmq: PyRsmqPeer, queue: Queue):
+def test_bytes_that_are_not_text_arrive_from_pyrsmq_unchanged(pyrsmq: PyRsmqPeer, queue: Queue):
     pyrsmq.send("jobs", bytes(range(256)))
 
     message = queue.receive()
@@ -125,7 +125,7 @@ def test_times_of_a_message_from_us_are_read_the_same_by_node(server: PrivateSer
     assert ours.first_received_ms == theirs.first_received_ms
 
 
-def test_message_they_took_comes_back_to_us_with_count_and_first_receive(peer: Peer, queue: Queue):
+def test_message_received_by_node_becomes_ready_for_us_with_count_and_first_receive(peer: Peer, queue: Queue):
     queue.send(b"x")
     theirs = received_by(peer, queue, vt=30)
     assert queue.receive() is None
@@ -138,7 +138,7 @@ def test_message_they_took_comes_back_to_us_with_count_and_first_receive(peer: P
     assert ours.first_received_ms == theirs.first_received_ms
 
 
-def test_message_we_took_comes_back_to_them_with_count_and_first_receive(peer: Peer, queue: Queue):
+def test_message_received_by_us_becomes_ready_for_node_with_count_and_first_receive(peer: Peer, queue: Queue):
     queue.send(b"x")
     ours = queue.receive(visibility_timeout_s=30)
     assert ours is not None
@@ -151,7 +151,7 @@ def test_message_we_took_comes_back_to_them_with_count_and_first_receive(peer: P
     assert theirs.first_received_ms == ours.first_received_ms
 
 
-def test_visibility_timeout_of_the_queue_holds_for_both(peer: Peer, client: Client):
+def test_visibility_timeout_of_the_queue_applies_to_both_clients(peer: Peer, client: Client):
     queue = Queue("patient", client)
     queue.create(visibility_timeout_s=100)
     queue.send(b"x")
@@ -238,7 +238,7 @@ def test_we_extend_leases_of_node(peer: Peer, queue: Queue):
 # -- Delays --------------------------------------------------------------------------------------------------------
 
 
-def test_delay_of_our_message_holds_for_them(peer: Peer, queue: Queue):
+def test_delay_of_our_message_applies_to_node(peer: Peer, queue: Queue):
     message_id = queue.send(b"x", delay_s=60)
     assert peer.receive("jobs") is None
 
@@ -247,7 +247,7 @@ def test_delay_of_our_message_holds_for_them(peer: Peer, queue: Queue):
     assert received_by(peer, queue).id == message_id
 
 
-def test_delay_with_a_fraction_of_a_second_holds_for_them(server: PrivateServer, peer: Peer, queue: Queue):
+def test_delay_with_a_fraction_of_a_second_applies_to_node(server: PrivateServer, peer: Peer, queue: Queue):
     message_id = queue.send(b"x", delay_s=60.3)
     assert server.redis.zscore("rsmq:jobs", message_id) == int(message_id[:10], 36) // 1000 + 60_300
     assert peer.receive("jobs") is None
@@ -257,7 +257,7 @@ def test_delay_with_a_fraction_of_a_second_holds_for_them(server: PrivateServer,
     assert received_by(peer, queue).id == message_id
 
 
-def test_delay_of_their_message_holds_for_us(peer: Peer, queue: Queue):
+def test_delay_of_a_node_message_applies_to_us(peer: Peer, queue: Queue):
     message_id = peer.send("jobs", b"x", delay=60)
     assert queue.receive() is None
 
@@ -267,7 +267,7 @@ def test_delay_of_their_message_holds_for_us(peer: Peer, queue: Queue):
     assert message is not None and message.id == message_id
 
 
-def test_delay_of_their_queue_holds_for_our_messages(peer: Peer, client: Client):
+def test_delay_of_a_node_queue_applies_to_our_messages(peer: Peer, client: Client):
     peer.create_queue("slow", delay=60)
     queue = Queue("slow", client)
     queue.send(b"x")

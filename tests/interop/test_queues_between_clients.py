@@ -78,9 +78,7 @@ def test_queue_made_by_us_is_stored_like_one_made_by_node(server: PrivateServer,
     assert all(ours[name].isdigit() and len(ours[name]) == len(theirs[name]) for name in times)
 
 
-def test_life_of_our_message_leaves_the_same_traces_as_that_of_node(
-    server: PrivateServer, node: NodePeer, client: Client
-):
+def test_our_operations_leave_the_same_data_as_those_of_node(server: PrivateServer, node: NodePeer, client: Client):
     node.create_queue("theirs")
     Queue("ours", client).create()
     theirs, ours = Traces(server, "theirs"), Traces(server, "ours")
@@ -169,7 +167,7 @@ def test_unlimited_queue_of_ours_takes_large_bodies_from_node(node: NodePeer, cl
     assert message is not None and len(message.body) == 100_000
 
 
-def test_limit_of_our_queue_holds_for_node(node: NodePeer, client: Client):
+def test_size_limit_of_our_queue_applies_to_node(node: NodePeer, client: Client):
     Queue("small", client).create(max_size_bytes=1024)
 
     with pytest.raises(PeerError) as refusal:

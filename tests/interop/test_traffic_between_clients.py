@@ -175,7 +175,7 @@ def test_consumer_of_pyrsmq_processes_our_messages(pyrsmq: PyRsmqPeer, queue: Qu
     assert pyrsmq.processed() == RAW
 
 
-def test_message_that_the_consumer_of_pyrsmq_did_not_finish_comes_to_us(pyrsmq: PyRsmqPeer, queue: Queue):
+def test_unfinished_message_of_a_pyrsmq_consumer_is_delivered_to_us(pyrsmq: PyRsmqPeer, queue: Queue):
     pyrsmq.send("jobs", RAW[1])
     theirs = pyrsmq.receive("jobs", vt=1)
     assert theirs is not None

@@ -196,7 +196,7 @@ def test_postgres_wakes_the_relay(site: Site, journal: Journal, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_relay_continues_when_the_database_was_away(site: Site, journal: Journal, cluster: PostgresCluster):
+def test_relay_continues_after_an_outage_of_the_database(site: Site, journal: Journal, cluster: PostgresCluster):
     worker = site.start("rsmq_worker", *SMALL)
     wait_until(lambda: is_listening("ledger"))
 

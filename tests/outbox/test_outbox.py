@@ -166,7 +166,7 @@ def test_delayed_call_is_due_when_it_would_have_been(greet: Task, server: Privat
     assert 590_000 < visible_ms - int(message_id[:10], 36) / 1000 <= 600_000
 
 
-def test_own_delay_of_the_queue_holds(with_outbox: Configure, greet: Task, server: PrivateServer):
+def test_own_delay_of_the_queue_applies(with_outbox: Configure, greet: Task, server: PrivateServer):
     with_outbox(on_commit=LEDGER, default={"OUTBOX": True, "DELAY_S": 100})
     greet.enqueue("Ada")
 
@@ -222,7 +222,7 @@ def test_many_relays_at_once_keep_the_order_and_send_once(greet: Task, server: P
     assert get_queue("default").attributes().total_sent == len(names)
 
 
-def test_redis_that_is_away_costs_nothing_but_time(greet: Task, server: PrivateServer):
+def test_unreachable_redis_only_delays(greet: Task, server: PrivateServer):
     greet.enqueue("Ada")
     relay = Relay()
     server.kill()
@@ -470,7 +470,7 @@ def test_call_of_the_outbox_without_a_result_is_cancelled_and_leaves_none(
     assert not server.redis.keys("rsmq::result:*")
 
 
-def test_record_of_a_row_that_is_due_in_a_long_time_lives_longer_than_it_waits(greet: Task, server: PrivateServer):
+def test_record_of_a_row_that_is_due_in_a_long_time_is_kept_until_then(greet: Task, server: PrivateServer):
     result = greet.using(run_after=timedelta(days=30)).enqueue("Ada")
 
     Relay().relay_waiting()
@@ -481,7 +481,7 @@ def test_record_of_a_row_that_is_due_in_a_long_time_lives_longer_than_it_waits(g
 # -- Slow networks -------------------------------------------------------------------------------------------------
 
 
-def test_rows_that_do_not_fit_into_the_time_out_go_out_in_smaller_portions(
+def test_rows_that_do_not_fit_into_the_timeout_are_sent_in_smaller_portions(
     with_outbox: Configure, greet: Task, server: PrivateServer
 ):
     names = [f"{number:03}" + "x" * 50_000 for number in range(40)]  # 2 MB

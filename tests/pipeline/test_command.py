@@ -177,7 +177,7 @@ def test_dry_run_prints_the_work_of_each_step_and_changes_nothing(
     assert not TaskHour.objects.exists()
 
 
-def test_checkpoint_that_cannot_be_read_is_named_and_not_taken_for_a_server_that_is_away(pipeline, lake: Lake):
+def test_unreadable_checkpoint_is_reported_as_such_and_not_as_an_unreachable_server(pipeline, lake: Lake):
     note_archived(lake, "1795000000000-0", 10)
     (lake.checkpoint("archive") / "offsets" / "0").write_text("")
 

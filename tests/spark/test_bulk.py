@@ -242,7 +242,7 @@ def test_rows_become_calls_of_a_task(mail: Queue, sender):
     assert first["id"] != second["id"]
 
 
-def test_arguments_that_are_no_json_are_refused(mail: Queue, sender):
+def test_arguments_that_are_not_json_are_refused(mail: Queue, sender):
     job = sender(("kwargs",), kind="tasks", task="shop.tasks.send_receipt")
 
     with pytest.raises(PipelineError, match="must be an object"):
@@ -296,7 +296,7 @@ def test_staging_is_refused_whole_at_the_memory_limit(mail: Queue, sender, serve
     assert mail.attributes().messages == 0
 
 
-def test_server_that_is_away_is_waited_for_and_then_named(options):
+def test_unreachable_server_is_reported_after_a_wait(options):
     away = options(url="redis://127.0.0.1:1/0", patienceS="0.2").server()
 
     with pytest.raises(ConnectionFailed, match="cannot connect"):

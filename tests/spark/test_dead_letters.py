@@ -37,7 +37,7 @@ def rows_of(options: Options) -> list[dict[str, Any]]:
     return [dict(zip(table, row, strict=True)) for table in tables for row in zip(*table.values(), strict=True)]
 
 
-def test_letter_is_a_row_and_stays_where_it_is(options, bury, client: Client):
+def test_dead_letter_is_a_row_and_stays_in_its_queue(options, bury, client: Client):
     message_id = bury()
 
     (row,) = rows_of(options(kind="dead"))

@@ -53,7 +53,7 @@ def lake(tmp_path: Path) -> Lake:
     return Lake.at(tmp_path / "lake")
 
 
-def test_batch_gets_its_name_when_its_content_is_on_the_disk_and_is_done_when_its_name_is(lake: Lake, disk: Disk):
+def test_batch_is_renamed_after_its_content_is_synced_and_complete_after_its_name_is(lake: Lake, disk: Disk):
     place = lake.table(EVENTS)
     batch = place / f"dt={DAY}" / f"b={BATCH}"
     disk.look = batch.exists

@@ -163,7 +163,7 @@ def test_log_that_was_deleted_and_created_again_is_refused(server: PrivateServer
         log.advance_all(end, 1000)
 
 
-def test_log_whose_ids_went_back_is_refused(server: PrivateServer, new_log):
+def test_log_with_decreasing_ids_is_refused(server: PrivateServer, new_log):
     log_events(server.redis, 1)
     log = new_log()
     end = log.advance_all(log.beginning(), 1000)

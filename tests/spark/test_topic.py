@@ -80,7 +80,7 @@ def test_new_reader_has_not_lost_entries_that_were_trimmed_before_its_start(topi
     assert topic().advance(topic().beginning(), 50) == {"first": 801, "index": 850, "lost": 0}
 
 
-def test_index_that_went_back_is_refused(topic, server: PrivateServer):
+def test_index_that_decreased_is_refused(topic, server: PrivateServer):
     log = topic()
     end = log.advance(log.beginning(), 1000)
     server.redis.set("orders:nextIndex", 10)

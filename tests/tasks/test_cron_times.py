@@ -239,7 +239,7 @@ def test_seconds_follow_the_time_that_passes() -> None:
     assert cron.after(before) == datetime(2026, 3, 30, 0, 30, 30, tzinfo=UTC).timestamp() * 1000
 
 
-def test_correction_of_more_than_three_hours_skips_what_it_skips() -> None:
+def test_correction_of_more_than_three_hours_skips_the_times_in_it() -> None:
     cron = Cron("0 12 * * *", "Pacific/Apia")  # 2011-12-30 did not happen there
     before = datetime(2011, 12, 30, 0, tzinfo=UTC).timestamp() * 1000  # noon of the 29th was at 22:00
 

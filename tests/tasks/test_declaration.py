@@ -307,7 +307,7 @@ def test_consumer_that_takes_calls_may_share_its_queue_with_tasks(project: Confi
     assert task(paint).using(queue_name="audit").queue_name == "audit"
 
 
-def test_follower_cannot_ask_for_calls(project: Configure):
+def test_second_consumer_cannot_take_calls(project: Configure):
     with pytest.raises(ValueError, match="takes_calls is for the primary consumer of 'default'"):
         consumer("default", primary=False, takes_calls=True)
 

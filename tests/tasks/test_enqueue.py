@@ -251,7 +251,7 @@ def test_call_above_the_size_limit_is_refused_with_both_sizes(server: PrivateSer
     assert not server.redis.keys()
 
 
-def test_size_limit_of_the_stored_queue_holds_when_it_is_smaller(project: Configure, paint: Task):
+def test_smaller_size_limit_of_the_stored_queue_applies(project: Configure, paint: Task):
     ensure_queue("default").set_attributes(max_size_bytes=1024)
 
     with pytest.raises(MessageTooLong, match="allows 1024"):
@@ -268,7 +268,7 @@ def test_no_limit_means_none(project: Configure, paint: Task):
     assert len(received().body) > 100_000
 
 
-def test_call_that_no_queue_takes_is_refused_also_where_the_queue_has_no_limit(
+def test_call_above_the_maximum_is_refused_also_on_a_queue_without_a_limit(
     server: PrivateServer, project: Configure, paint: Task
 ):
     project(default={"MAX_SIZE_BYTES": -1})

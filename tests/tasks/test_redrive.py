@@ -46,7 +46,7 @@ def run(*words: str) -> str:
 # -- History -----------------------------------------------------------------------------------------------------------
 
 
-def test_result_keeps_the_attempts_and_errors_of_an_earlier_life(project: Configure, server: PrivateServer):
+def test_result_keeps_the_attempts_and_errors_from_before_a_redrive(project: Configure, server: PrivateServer):
     patient = Patient()
     result = patient.task.enqueue()
     work()
@@ -102,7 +102,7 @@ def test_redriven_message_that_crashes_keeps_its_history(project: Configure, ser
     assert [life["attempts"] for life in record["history"]] == [1, 1, 1]
 
 
-def test_only_the_last_lives_are_kept_and_in_short():
+def test_only_the_last_failures_are_kept_in_a_short_form():
     record = {"reason": "gave_up", "message": "x" * 9999, "traceback": "y" * 9999, "attempts": 3, "worker": None}
     for _ in range(2 * MOST_LIVES):
         record["history"] = json.loads(lives_of(json.dumps(record).encode()))

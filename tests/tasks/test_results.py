@@ -377,7 +377,7 @@ def record_lives_s(server: PrivateServer, task_id: str) -> int:
     return server.redis.ttl(f"rsmq::result:{task_id}")
 
 
-def test_record_of_a_call_lives_longer_than_the_call_waits(server: PrivateServer, backend):
+def test_record_of_a_call_is_kept_longer_than_the_call_waits(server: PrivateServer, backend):
     later = declare(lambda number: number).using(run_after=IN_A_MONTH)
 
     ids = [later.enqueue(1).id, *later.enqueue_many([[2], [3]])]
@@ -386,7 +386,7 @@ def test_record_of_a_call_lives_longer_than_the_call_waits(server: PrivateServer
     assert record_lives_s(server, declare(lambda: None).enqueue().id) <= 7 * 86_400
 
 
-def test_record_of_a_call_lives_longer_than_the_delay_of_its_queue(project: Configure, server: PrivateServer):
+def test_record_of_a_call_is_kept_longer_than_the_delay_of_its_queue(project: Configure, server: PrivateServer):
     project(default={"DELAY_S": 30 * 86_400})
 
     result = declare(lambda: None).enqueue()
@@ -394,9 +394,7 @@ def test_record_of_a_call_lives_longer_than_the_delay_of_its_queue(project: Conf
     assert record_lives_s(server, result.id) > 36 * 86_400
 
 
-def test_record_of_a_unique_call_lives_as_long_and_so_do_those_of_calls_that_were_dropped(
-    server: PrivateServer, backend
-):
+def test_records_of_a_unique_call_and_of_its_dropped_duplicates_are_kept_equally_long(server: PrivateServer, backend):
     later = declare(unique=Unique())(lambda number: number).using(run_after=IN_A_MONTH)
 
     first = later.enqueue(1)
@@ -406,7 +404,7 @@ def test_record_of_a_unique_call_lives_as_long_and_so_do_those_of_calls_that_wer
     assert record_lives_s(server, dropped) > 36 * 86_400
 
 
-def test_record_of_a_call_that_was_replaced_lives_as_long_as_the_one_in_its_place(server: PrivateServer, backend):
+def test_record_of_a_replaced_call_is_kept_as_long_as_that_of_its_replacement(server: PrivateServer, backend):
     task = declare(unique=Unique(mode="replace"))(lambda number: number)
     first = task.enqueue(1)
 
@@ -415,7 +413,7 @@ def test_record_of_a_call_that_was_replaced_lives_as_long_as_the_one_in_its_plac
     assert record_lives_s(server, first.id) > 36 * 86_400
 
 
-def test_record_of_a_step_that_is_due_in_a_long_time_lives_longer_than_it_waits(server: PrivateServer, backend):
+def test_record_of_a_step_that_is_due_in_a_long_time_is_kept_until_then(server: PrivateServer, backend):
     first, second = declare(named(lambda: 1, "first")), declare(named(lambda number: number, "second"))
     chain(call(first), call(second.using(run_after=IN_A_MONTH))).enqueue()
 

@@ -143,7 +143,7 @@ def test_longest_wait_of_a_backoff_may_be_less_than_a_second():
 
 @pytest.mark.parametrize("value", [True, "60", None, -1, float("nan")])
 @pytest.mark.parametrize("make", [fixed, *[lambda value, n=n: exponential(**{n: value}) for n in OPTIONS]])
-def test_a_backoff_of_impossible_numbers_is_refused_where_it_is_made(make: Any, value: object):
+def test_a_backoff_of_impossible_numbers_is_refused_when_it_is_created(make: Any, value: object):
     with pytest.raises(ValueError, match=r"of a backoff is .*; it must be a number of at least [01]"):
         make(value)
 

@@ -148,7 +148,7 @@ def test_ticks_within_the_grace_are_late_and_older_ones_are_missed():
     assert (missed, late) == ([600_000, 660_000, 720_000, 780_000], [840_000, 900_000])
 
 
-def test_outage_of_a_year_costs_no_more_than_a_thousand_looks():
+def test_outage_of_a_year_costs_no_more_than_a_thousand_steps():
     now_ms = ms("2026-06-01")
 
     missed, late = missed_and_late(

@@ -152,7 +152,7 @@ def test_message_has_the_values_from_the_call_of_publish(project):
     assert (message.body, message.headers) == (b"before", {"a": "1"})
 
 
-def test_without_a_transaction_it_goes_out_at_once():
+def test_without_a_transaction_the_call_is_sent_at_once():
     publish("orders", "a")
 
     assert get_topic("orders").status().last == 1

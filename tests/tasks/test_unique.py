@@ -234,7 +234,7 @@ def test_a_window_ends_with_that_of_the_first_however_often_its_call_is_replaced
     assert server.redis.pttl(lock) <= 600_000
 
 
-def test_uniqueness_holds_across_priorities_and_queues(configure: Configure):
+def test_uniqueness_applies_across_priorities_and_queues(configure: Configure):
     configure(default={}, mail={})
     task: Task[..., Any] = declare(unique=Unique())(lambda: None)
 
@@ -305,7 +305,7 @@ def test_of_many_senders_at_once_one_wins(paint: Declare):
     assert len(set(ids)) == len(waiting()) == 1
 
 
-async def test_uniqueness_holds_for_async_senders(paint: Declare):
+async def test_uniqueness_applies_to_async_senders(paint: Declare):
     task = paint()
 
     assert (await task.aenqueue()).id == (await task.aenqueue()).id

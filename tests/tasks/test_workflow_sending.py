@@ -238,7 +238,7 @@ def test_workflow_whose_sealing_is_unknown_is_not_cancelled_because_it_may_be_co
 
 
 @pytest.mark.usefixtures("in_several_exchanges")
-def test_workflow_whose_server_goes_while_it_is_sealed_may_be_complete(double: Any, exchanges: Exchanges):
+def test_workflow_whose_server_fails_while_it_is_sealed_may_be_complete(double: Any, exchanges: Exchanges):
     exchanges.lost_after, exchanges.lost = COUNTED + 1, 1
     exchanges.gone_after = COUNTED + 2
 

@@ -134,7 +134,7 @@ def test_invalid_way_to_acknowledge_is_refused(ack: Any):
         declare(ack=ack)(lambda: None)
 
 
-def test_run_that_only_waits_for_redis_when_a_shutdown_ends_is_not_given_back(
+def test_attempt_that_only_waits_for_redis_when_a_shutdown_ends_is_not_released(
     project: Configure, server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
     declare(ack="each")(function).enqueue()

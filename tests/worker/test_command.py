@@ -126,7 +126,7 @@ def test_wrong_password_or_database_ends_it_at_the_start(
     assert worker.output.count("\n") == 1
 
 
-def test_server_that_is_away_at_the_start_is_waited_for(
+def test_worker_waits_for_an_unreachable_server_at_the_start(
     project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
 ):
     tasks.write.enqueue("late")
@@ -237,7 +237,7 @@ def test_database_connections_live_as_long_as_the_settings_say(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
-def test_first_signal_lets_the_running_task_end_and_gives_the_rest_back(
+def test_first_signal_lets_the_running_task_end_and_releases_the_others(
     project: Configure, start_worker: StartWorker, journal: Journal, number: signal.Signals
 ):
     tasks.wait_at_gate.enqueue_many([[str(n)] for n in range(5)])
@@ -272,9 +272,7 @@ def test_second_signal_gives_the_running_task_back_without_counting_the_attempt(
     assert [line[:2] for line in journal.lines("start")] == [["slow", "1"], ["slow", "1"]]
 
 
-def test_function_is_not_given_back_while_it_still_runs(
-    project: Configure, start_worker: StartWorker, journal: Journal
-):
+def test_running_function_is_not_released(project: Configure, start_worker: StartWorker, journal: Journal):
     tasks.hog_loop.enqueue("hog")
     first = start_worker(*SMALL)
     wait_until(lambda: "hog" in journal.names("start"))
@@ -315,7 +313,7 @@ def test_stop_during_an_outage_ends_soon_and_logs_that_an_outcome_is_unknown(
     assert "1 outcomes could not be reported to Redis; those messages run again later" in worker.output
 
 
-def test_stop_of_a_worker_that_holds_nothing_during_an_outage_is_a_success(
+def test_stop_of_a_worker_without_messages_during_an_outage_is_a_success(
     project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
 ):
     tasks.write.enqueue("first")
@@ -346,7 +344,7 @@ def test_signal_to_the_whole_process_group_logs_no_error(
     assert "ERROR" not in worker.output and "WARNING" not in worker.output
 
 
-def test_task_that_does_not_end_in_time_is_given_back(project: Configure, start_worker: StartWorker, journal: Journal):
+def test_task_that_does_not_end_in_time_is_released(project: Configure, start_worker: StartWorker, journal: Journal):
     tasks.wait_at_gate.enqueue("slow")
     worker = start_worker("--shutdown-timeout", "0", *SMALL)
     wait_until(lambda: journal.names("start"))

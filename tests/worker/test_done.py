@@ -118,7 +118,7 @@ def test_a_worker_that_stops_ends_when_nothing_runs_or_its_time_is_over(project:
         ((AWAY,), RECONNECT_WITHIN_S + 1, 60, False, False),
     ],
 )
-def test_a_worker_that_stops_waits_only_so_long_for_a_server_that_is_away(
+def test_a_stopping_worker_waits_a_limited_time_for_an_unreachable_server(
     project: Configure,
     servers: tuple[Server, ...],
     for_s: float,

@@ -49,7 +49,7 @@ def test_until_drained_a_worker_runs_calls_enqueued_by_its_tasks(project: Config
     assert seen == [3, 2, 1, 0]
 
 
-def test_until_drained_a_worker_looks_again_after_its_last_task(project: Configure):
+def test_until_drained_a_worker_fetches_again_after_its_last_task(project: Configure):
     seen: list[str] = []
     child = declare(lambda: seen.append("child"))
 

@@ -168,7 +168,7 @@ def test_backoff_that_raises_is_replaced_by_the_default_one(project: Configure, 
     assert "no such table" in caplog.text
 
 
-def test_attempts_of_the_queue_hold_for_tasks_that_do_not_say(project: Configure):
+def test_maximum_attempts_of_the_queue_apply_to_tasks_without_their_own(project: Configure):
     project(default={"MAX_ATTEMPTS": 2})
     attempts = []
 

@@ -92,7 +92,7 @@ def test_running_task_may_end(project: Configure, gate: Gate, is_async: bool):
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_task_that_does_not_end_in_time_is_given_back(project: Configure, gate: Gate, caplog, is_async: bool):
+def test_task_that_does_not_end_in_time_is_released(project: Configure, gate: Gate, caplog, is_async: bool):
     gate.task(is_async=is_async, max_attempts=1).enqueue()
     worker, ended_well = new_worker(), []
     thread = threading.Thread(target=lambda: ended_well.append(worker.run()))
@@ -145,7 +145,7 @@ def test_coroutines_are_cancelled_while_the_event_loop_continues(project: Config
         may_end.set()
 
 
-def test_coroutine_that_will_not_be_cancelled_does_not_hold_the_worker(project: Configure):
+def test_coroutine_that_ignores_its_cancellation_does_not_block_the_worker(project: Configure):
     begun, may_end = threading.Event(), threading.Event()
 
     async def stubborn() -> None:
@@ -183,7 +183,7 @@ def test_nothing_new_is_taken(project: Configure, gate: Gate):
 
 
 @pytest.mark.usefixtures("patient")
-def test_waiting_messages_are_given_back_at_once_while_tasks_still_run(project: Configure, gate: Gate):
+def test_waiting_messages_are_released_at_once_while_tasks_still_run(project: Configure, gate: Gate):
     gate.task(max_attempts=1).enqueue_many([[name] for name in range(20)])
     worker = new_worker(threads=1)
     thread = hold_back(worker, gate, count=20)
@@ -269,7 +269,7 @@ def test_stopping_an_idle_worker_ends_it(project: Configure):
         worker.stop(within_s=60)  # and `working` sees that it ends
 
 
-def test_outcome_that_was_on_its_way_when_the_server_went_away_counts_as_not_reported(
+def test_outcome_that_was_sent_when_the_server_failed_counts_as_not_reported(
     configure: Configure, server: PrivateServer
 ):
     with FaultProxy(server.url) as proxy:

@@ -70,7 +70,7 @@ def test_thousands_are_acknowledged_in_one_call(jobs: ReliableQueue):
 # -- Nack, delays, extend ---------------------------------------------------------------------------------------------
 
 
-def test_given_back_messages_are_next_in_their_old_order(jobs: ReliableQueue):
+def test_released_messages_are_next_in_their_old_order(jobs: ReliableQueue):
     jobs.push("a", "b", "c")
     taken = jobs.pop_messages(2)
 
@@ -81,7 +81,7 @@ def test_given_back_messages_are_next_in_their_old_order(jobs: ReliableQueue):
     assert [message.deliveries for message in again] == [2, 2, 1]
 
 
-def test_delivery_given_back_unused_is_not_counted(jobs: ReliableQueue):
+def test_unused_delivery_that_was_released_is_not_counted(jobs: ReliableQueue):
     jobs.configure(max_deliveries=1)
     jobs.push("a")
 
@@ -93,7 +93,7 @@ def test_delivery_given_back_unused_is_not_counted(jobs: ReliableQueue):
     assert jobs.nack(message.receipt) and jobs.messages("dead")
 
 
-def test_receipt_of_a_delivery_given_back_unused_is_good_for_nothing(jobs: ReliableQueue):
+def test_receipt_of_a_released_delivery_is_invalid(jobs: ReliableQueue):
     jobs.push("a")
     unused = pop_one(jobs)
     jobs.nack(unused, is_unused=True)
@@ -148,7 +148,7 @@ def test_extending_does_not_age_the_messages_that_follow(jobs: ReliableQueue):
 # -- Dead messages ----------------------------------------------------------------------------------------------------
 
 
-def test_message_that_kills_its_consumers_dies_when_it_would_be_delivered_once_too_often(jobs: ReliableQueue):
+def test_message_that_kills_its_consumers_is_dead_after_its_maximum_of_deliveries(jobs: ReliableQueue):
     jobs.configure(max_deliveries=2)
     jobs.push("poison", "good")
     poison = pop_one(jobs)
@@ -172,7 +172,7 @@ def test_failure_of_the_last_delivery_is_the_end(jobs: ReliableQueue):
     assert jobs.statistics().depth.dead == jobs.statistics().total_buried == 1
 
 
-def test_message_that_no_delivery_can_help_is_buried_with_the_reason(jobs: ReliableQueue):
+def test_message_that_cannot_succeed_is_buried_with_the_reason(jobs: ReliableQueue):
     jobs.push("no JSON", "good")
     hopeless = pop_one(jobs)
 
@@ -185,7 +185,7 @@ def test_message_that_no_delivery_can_help_is_buried_with_the_reason(jobs: Relia
     assert jobs.statistics().total_buried == 1
 
 
-def test_lowered_limit_is_looked_at_when_popping_and_others_take_the_place(jobs: ReliableQueue):
+def test_lowered_limit_is_applied_at_a_pop_and_other_messages_are_returned(jobs: ReliableQueue):
     jobs.push("old", "new")
     jobs.nack(pop_one(jobs))
     jobs.configure(max_deliveries=1)

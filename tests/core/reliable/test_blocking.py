@@ -87,7 +87,7 @@ def test_server_is_never_asked_to_wait_beyond_the_end_or_without_one(block_ms: i
     assert 0 < wait.nap_s() <= 0.005
 
 
-def test_waiter_looks_when_a_message_is_due_and_every_two_seconds():
+def test_waiting_client_polls_when_a_message_is_due_and_every_two_seconds():
     assert until_next_poll_s(None) == until_next_poll_s(60_000) == SLICE_S
     assert until_next_poll_s(600) == 0.6
     assert until_next_poll_s(0) > 0
@@ -204,7 +204,7 @@ def test_message_whose_token_was_lost_is_taken_anyway(jobs: ReliableQueue, serve
     assert waiting == [[["jobs", "1-1", b"orphan"]]]
 
 
-def test_one_push_wakes_one_waiter_and_not_the_herd(
+def test_one_push_wakes_only_one_waiting_client(
     make: MakeQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("rsmq_django.core.reliable.waiting.SLICE_S", 20.0)  # nobody looks by himself

@@ -32,7 +32,7 @@ def test_one_publish_wakes_readers_of_all_groups(topic: Topic, server: PrivateSe
     assert {name: bodies(batch) for name, batch in got.items()} == dict.fromkeys("abc", [b"now"])
 
 
-def test_no_wake_up_is_lost_between_looking_and_waiting(topic: Topic, server: PrivateServer):
+def test_no_wake_up_is_lost_between_reading_and_waiting(topic: Topic, server: PrivateServer):
     total = 300
     got: list[bytes] = []
 

@@ -131,7 +131,7 @@ def test_lost_side_data_costs_no_message(topic: Topic, careful: Group, server: P
     assert topic.publish("e") == range(5, 6)
 
 
-def test_headers_that_are_no_json_are_left_out(topic: Topic, server: PrivateServer):
+def test_headers_that_are_not_json_are_left_out(topic: Topic, server: PrivateServer):
     topic.publish("a", headers={"a": "b"})
     server.redis.hset(topic.keys.headers, "1", b"\xff{")
 

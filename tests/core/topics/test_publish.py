@@ -46,7 +46,7 @@ def test_indexes_are_in_a_row_and_begin_at_one(topic: Topic):
     assert [topic.publish("a"), topic.publish("b", "c"), topic.publish("d")] == [range(1, 2), range(2, 4), range(4, 5)]
 
 
-def test_key_and_headers_travel_beside_the_body(topic: Topic):
+def test_key_and_headers_are_sent_with_the_body(topic: Topic):
     topic.publish(Entry("1", key="k1", headers={"type": "ä"}), "2", Entry(b"3"), headers={"source": "test"})
 
     first, second, third = topic.group("g").read(10)

@@ -75,7 +75,7 @@ def test_impossible_options_are_refused_where_the_group_is_made(topic: Topic, op
 # -- At least once -----------------------------------------------------------------------------------------------------
 
 
-def test_message_is_handed_out_again_until_it_is_acknowledged(topic: Topic, careful: Group, pass_time: PassTime):
+def test_message_is_delivered_again_until_it_is_acknowledged(topic: Topic, careful: Group, pass_time: PassTime):
     topic.publish(*"ab")
     careful.read(2)
 
@@ -121,7 +121,7 @@ def test_late_acknowledgement_is_refused_and_leaves_the_message_to_its_new_reade
 
 
 @pytest.mark.parametrize("after_s", [0, 3600])
-def test_late_retry_or_extension_is_refused_and_leaves_the_lease_of_the_new_reader(
+def test_late_retry_or_extension_is_refused_and_does_not_change_the_new_lease(
     topic: Topic, careful: Group, pass_time: PassTime, after_s: float
 ):
     topic.publish("a")
@@ -160,7 +160,7 @@ def test_redelivered_messages_come_before_new_ones(topic: Topic, careful: Group,
     assert indexes(careful.read(2)) == [1, 3]
 
 
-def test_message_can_be_given_back_and_its_time_extended(topic: Topic, careful: Group, pass_time: PassTime):
+def test_message_can_be_released_and_its_lease_extended(topic: Topic, careful: Group, pass_time: PassTime):
     topic.publish(*"ab")
     first, second = careful.read(2)
 
@@ -227,7 +227,7 @@ def test_reading_at_most_once_continues_after_messages_in_flight(topic: Topic, c
     assert indexes(careful.read(10)) == [1, 2, 4]
 
 
-def test_thousand_messages_can_be_held_and_acknowledged(topic: Topic, careful: Group):
+def test_a_thousand_messages_can_be_leased_and_acknowledged(topic: Topic, careful: Group):
     topic.publish(*map(str, range(1000)))
 
     assert careful.ack(careful.read(1000)) == 1000

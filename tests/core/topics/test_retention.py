@@ -41,7 +41,7 @@ def test_reader_that_fell_behind_skips_messages_and_gets_their_number(topic: Top
     assert (indexes(new.read(10)), new.read(10).skipped) == ([8, 9, 10], 0)
 
 
-def test_messages_that_are_held_and_trimmed_do_not_come_again(topic: Topic, careful, pass_time: PassTime):
+def test_trimmed_messages_in_flight_are_not_redelivered(topic: Topic, careful, pass_time: PassTime):
     topic.publish(*"abcd")
     careful.read(3)
 
@@ -67,7 +67,7 @@ def test_age_lets_whole_slots_go(topic: Topic, pass_time: PassTime, server: Priv
     assert topic.publish("e") == range(5, 6)
 
 
-def test_a_limit_that_nothing_exceeds_lets_nothing_go(topic: Topic, server: PrivateServer):
+def test_a_limit_that_is_not_exceeded_releases_no_messages(topic: Topic, server: PrivateServer):
     topic.publish(*"ab")
     for retention in (Retention(max_age_s=60), Retention(max_count=2), Retention(max_bytes=2)):
         topic.set_retention(retention)
@@ -185,7 +185,7 @@ def test_tombstone_removes_its_key_after_a_while(topic: Topic, server: PrivateSe
     assert topic.compact() == 0
 
 
-def test_trimming_leaves_nothing_of_a_message_behind(topic: Topic, server: PrivateServer):
+def test_trimming_leaves_no_data_of_a_message_behind(topic: Topic, server: PrivateServer):
     topic.publish(*[Entry(str(n), key=f"k{n % 3}", headers={"n": str(n)}) for n in range(9)])
 
     topic.trim(before=10)

@@ -49,7 +49,7 @@ def test_dry_run_changes_nothing(group: Group, server: PrivateServer):
 
 
 @pytest.mark.parametrize("move", ["latest", "replay"])
-def test_group_that_has_moved_since_it_was_looked_at_stays(group: Group, move: str):
+def test_group_that_has_moved_since_it_was_read_stays(group: Group, move: str):
     seek = group.replay if move == "replay" else lambda **options: group.seek(move, **options)
     seen = seek(dry_run=True)
     group.read(1)

@@ -136,7 +136,7 @@ def test_events_trimmed_unread_stop_the_run_or_are_counted(archive, lake: Lake, 
     assert len(ids_in(lake)) == 160
 
 
-def test_continuous_run_lets_go_of_what_is_written_until_it_is_stopped(
+def test_continuous_run_trims_written_entries_until_it_is_stopped(
     spark: Any, lake: Lake, server: PrivateServer, pipeline_server: Server, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("rsmq_django.spark.archive.FINALIZE_EVERY_S", 0.0)

@@ -117,7 +117,7 @@ def executors_of(group: int) -> list[int]:
     return found
 
 
-def test_driver_killed_behind_a_write_and_then_in_an_open_batch_loses_and_doubles_nothing(
+def test_driver_killed_after_a_write_and_then_in_an_open_batch_loses_and_doubles_nothing(
     start, lake: Lake, server: PrivateServer
 ):
     log_events(server.redis, ROWS)

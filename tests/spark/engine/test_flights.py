@@ -48,7 +48,7 @@ def pipeline(spark: Any, settings: Any, server: PrivateServer, tmp_path: Path, m
     return run
 
 
-def test_day_of_departures_comes_out_as_it_went_in(pipeline: Any, spark: Any, tmp_path: Path):
+def test_day_of_departures_is_read_back_unchanged(pipeline: Any, spark: Any, tmp_path: Path):
     import example_project.history.tasks  # noqa: F401 - declares the task
 
     _, cancelled = write_flights(tmp_path / "flights.csv", FLIGHTS)

@@ -62,7 +62,7 @@ WHAT_TASKS_DO = {
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("what", WHAT_TASKS_DO)
-def test_anything_raised_is_a_failed_attempt_and_no_more(project: Configure, what: str, is_async: bool):
+def test_any_exception_is_a_failed_attempt_only(project: Configure, what: str, is_async: bool):
     attempts, seen = [], []
 
     def fail() -> None:
@@ -181,7 +181,9 @@ def test_listener_that_raises_changes_nothing_for_the_task(project: Configure, s
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_message_whose_listener_ends_the_thread_comes_back_when_its_lease_is_over(project: Configure, is_async: bool):
+def test_message_whose_listener_ends_the_thread_becomes_ready_when_its_lease_expires(
+    project: Configure, is_async: bool
+):
     starts, calls = [], []
 
     async def arun() -> None:

@@ -40,7 +40,7 @@ def send_raw_many(count: int) -> list[str]:
 # -- What a batch is -----------------------------------------------------------------------------------------------
 
 
-def test_consumer_gets_the_messages_of_one_look_together_in_order(project: Configure):
+def test_consumer_gets_the_messages_of_one_fetch_together_in_order(project: Configure):
     seen: list[list[bytes]] = []
     consumer("default", batch=100)(lambda messages: seen.append([message.body for message in messages]))
     send_raw_many(250)
@@ -319,7 +319,7 @@ def test_call_is_interrupted_when_all_of_it_was_cancelled(project: Configure):
         wait_until(ended.is_set)
 
 
-def test_batch_that_the_worker_does_not_wait_for_is_given_back_whole(project: Configure, server: PrivateServer):
+def test_batch_that_the_worker_does_not_wait_for_is_released_whole(project: Configure, server: PrivateServer):
     began, release = threading.Event(), threading.Event()
 
     def wait(messages: list[Message]) -> None:

@@ -160,7 +160,7 @@ def test_dead_letter_queue_that_leads_back_is_refused_where_the_task_is_declared
         {"left": {"DEAD_LETTER": "right"}, "right": {"DEAD_LETTER": "left"}},
     ],
 )
-def test_queues_whose_dead_letters_go_round_are_refused_when_a_worker_starts(configure: Configure, queues: Any):
+def test_circular_dead_letter_queues_are_refused_when_a_worker_starts(configure: Configure, queues: Any):
     configure(**queues)
 
     with pytest.raises(ImproperlyConfigured, match="rsmq.E0.."):

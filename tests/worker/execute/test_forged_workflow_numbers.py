@@ -387,7 +387,7 @@ def test_status_leaves_out_fields_that_are_too_long_or_unknown(shop: Shop, serve
     assert traffic.bytes < 2000
 
 
-def test_results_of_a_map_that_keeps_none_are_read_without_looking_at_each_member(shop: Shop, traffic: Traffic):
+def test_results_of_a_map_without_kept_results_are_read_without_reading_each_member(shop: Shop, traffic: Traffic):
     with working("parts"):
         started = map_tasks(shop.part.using(max_attempts=1), [1, -1, *range(40)], window=40)
         wait_until(lambda: started.status().is_over)

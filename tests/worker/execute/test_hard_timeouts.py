@@ -56,7 +56,7 @@ def test_it_is_tried_again_as_after_any_other_failure(
     assert dead_letters() == []
 
 
-def test_everything_else_in_the_process_is_given_back_and_loses_no_attempt(
+def test_other_messages_of_the_process_are_released_and_lose_no_attempt(
     project: Configure,
     server: PrivateServer,
     start: StartWorker,  # noqa: F811

@@ -229,7 +229,7 @@ def test_failures_count_after_a_postponement(project: Configure):
 # -- Its log ---------------------------------------------------------------------------------------------------------
 
 
-def test_lines_of_a_tasks_logger_carry_whose_they_are(project: Configure, caplog: pytest.LogCaptureFixture):
+def test_records_of_a_task_logger_have_the_task(project: Configure, caplog: pytest.LogCaptureFixture):
     def talkative() -> None:
         current_task().logger.warning("half way", extra={"order": 7})
 

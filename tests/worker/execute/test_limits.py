@@ -301,7 +301,7 @@ def test_a_limit_holds_across_the_queues_of_a_task(configure: Configure):
     assert overlaps.most["all"] == 1
 
 
-def test_places_held_by_messages_of_another_queue_are_looked_up(configure: Configure, client: Client):
+def test_slots_of_messages_of_another_queue_are_checked(configure: Configure, client: Client):
     configure(default={}, mail={})
     done: list[str] = []
     task: Task[..., Any] = declare(limits=[Concurrency(1)])(lambda name: done.append(name))
@@ -334,7 +334,7 @@ def test_a_key_that_another_program_uses_is_named(
         wait_until(lambda: seen == ["a"])
 
 
-def test_calls_whose_limits_cannot_be_read_ask_again_within_a_second_but_not_all_at_once():
+def test_calls_with_unreadable_limits_are_tried_again_within_a_second_but_not_all_at_once():
     class Away:
         def run_many(self, calls: list[Any]) -> list[Any]:
             raise ConnectionFailed("no route to the server")

@@ -81,7 +81,7 @@ def test_first_runs_count_alike_and_later_ones_a_twentieth():
 # -- Room -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pool_at_rest_has_room_for_as_many_as_run_at_a_time():
+def test_an_idle_pool_has_room_for_as_many_tasks_as_run_at_a_time():
     pool = resting_pool()
 
     assert (pool.room(), pool.portion) == (THREADS, THREADS)
@@ -180,7 +180,7 @@ def test_a_pool_that_slows_down_fetches_nothing_ahead():
 # -- Rows of an outbox ------------------------------------------------------------------------------------------------
 
 
-def test_rows_go_out_by_count_and_by_bytes():
+def test_rows_are_sent_in_portions_by_count_and_bytes():
     portion = BatchSize()
 
     assert portion.choose([(1, 10), (2, 10)]) == [1, 2]

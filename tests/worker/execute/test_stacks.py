@@ -56,7 +56,7 @@ def test_a_process_answers_where_its_functions_and_coroutines_are(start_worker: 
     journal.open_gate()
 
 
-def test_a_coroutine_that_holds_the_event_loop_is_answered_for(start_worker: StartWorker, journal: Journal):
+def test_stacks_are_reported_while_a_coroutine_blocks_the_event_loop(start_worker: StartWorker, journal: Journal):
     start_worker("--processes", "1")
     client = get_client()
     tasks.hog_loop.enqueue("hog")

@@ -318,7 +318,7 @@ def test_the_result_of_the_callback_is_found_by_its_id(project: Configure):
     assert task.get_result(started.status().then_id).return_value == 6
 
 
-def test_a_unique_member_whose_equal_waits_already_counts_as_done(project: Configure, seen: Seen):
+def test_a_unique_member_with_a_waiting_duplicate_counts_as_done(project: Configure, seen: Seen):
     double = doubling(unique=Unique())
     double.enqueue(1)
     group([call(double, 1), call(double, 2)], then=call(report_into(seen))).enqueue()
@@ -461,7 +461,7 @@ def test_a_map_never_has_more_calls_waiting_than_its_window(project: Configure, 
     assert (status.kind, status.state, status.done, status.total) == ("map", "succeeded", 60, 60)
 
 
-def test_a_map_that_keeps_no_results_leaves_none_behind(project: Configure, seen: Seen, server: PrivateServer):
+def test_a_map_without_kept_results_stores_none(project: Configure, seen: Seen, server: PrivateServer):
     with working():
         started = asyncio.run(amap_tasks(doubling(), range(20), then=call(report_into(seen)), window=5))
         wait_until(lambda: seen)

@@ -70,7 +70,7 @@ def test_queue_is_resumed_without_an_error_by_a_user_without_channel_rights(with
     assert paused_queues() == []
 
 
-def test_a_task_that_runs_too_long_is_given_back_by_a_worker_without_channel_rights(
+def test_a_task_that_runs_too_long_is_released_by_a_worker_without_channel_permissions(
     without_channels: None, caplog: pytest.LogCaptureFixture
 ):
     release = threading.Event()

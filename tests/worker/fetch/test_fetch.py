@@ -60,7 +60,7 @@ def test_messages_come_from_the_first_queue_first_and_then_from_the_next(queues:
     assert bodies(fetch(source, room=3)) == [(3, [b"c1"])]
 
 
-def test_next_look_is_when_the_first_message_of_any_queue_becomes_visible(queues: Configure):
+def test_next_fetch_is_when_the_first_message_of_any_queue_becomes_visible(queues: Configure):
     source = source_of("a", "b", "c")
     assert fetch(source).next_ms == -1, "there is no message at all"
     send("a", b"later", delay_s=3000)
@@ -201,7 +201,7 @@ def test_batches_are_filled_up_to_the_number_of_messages_in_all(configure: Confi
     assert bodies(fetch(source, room=2, at_most=100)) == [(2, [b"y"]), (3, [b"c1", b"c2"])]
 
 
-def test_next_look_is_at_once_when_there_was_no_room_for_more(configure: Configure):
+def test_next_fetch_is_at_once_when_there_was_no_room_for_more(configure: Configure):
     configure(a={}, b={})
     consumer("a", batch=3)(lambda messages: None)
     source = source_of("a", "b")

@@ -22,7 +22,7 @@ from tests.worker.workshop import Configure
 # -- Whose turn it is ------------------------------------------------------------------------------------------------
 
 
-def test_the_first_idle_one_looks_at_once_and_the_others_in_turn():
+def test_the_first_idle_process_fetches_at_once_and_the_others_in_turn():
     idle_turns = IdleTurns(3)
     members = [idle_turns.member(process_slot) for process_slot in range(3)]
     for member in members:
@@ -54,7 +54,7 @@ def test_process_that_has_not_polled_for_long_is_not_waited_for(monkeypatch: pyt
     assert second.turn_s() == 0
 
 
-def test_only_a_look_that_began_after_the_message_was_published_counts():
+def test_only_a_fetch_that_began_after_the_publish_counts():
     idle_turns = IdleTurns(2)
     first, second = idle_turns.member(0), idle_turns.member(1)
     first.note_drained(0, 100.0)
@@ -64,7 +64,7 @@ def test_only_a_look_that_began_after_the_message_was_published_counts():
     assert not second.is_drained_since(1, 99.9), "another connection"
 
 
-def test_a_connection_that_the_memory_of_all_has_no_place_for_is_looked_at_each_time():
+def test_a_connection_without_space_in_shared_memory_is_read_each_time():
     member = IdleTurns(1).member(0)
     member.note_drained(MAX_CONNECTIONS, 100.0)
 

@@ -139,13 +139,13 @@ def test_an_idle_worker_polls_and_one_without_room_waits_for_an_event(source: Qu
     assert in_s(source, clock, room=0) is None
 
 
-def test_a_look_that_is_under_way_is_read_at_once(source: QueueSource):
+def test_a_prepared_fetch_that_was_sent_is_read_at_once(source: QueueSource):
     source._pending_exchange = object()  # type: ignore[assignment]
 
     assert source.next_exchange_at(0) == 0.0
 
 
-def test_outcomes_go_out_at_once_or_as_late_as_the_worker_has_patience(source: QueueSource, clock: StillClock):
+def test_outcomes_are_sent_at_once_or_within_the_allowed_delay(source: QueueSource, clock: StillClock):
     source.pending.settlements.append(object())  # type: ignore[arg-type]
 
     assert source.next_exchange_at(0) == 0.0
@@ -198,7 +198,7 @@ def test_heartbeats_are_a_reason_only_with_a_supervisor(source: QueueSource, clo
     assert in_s(source, clock) == 1.5
 
 
-def test_while_the_server_is_away_every_reason_waits_for_the_next_try(source: QueueSource, clock: StillClock):
+def test_during_an_outage_all_work_waits_for_the_next_try(source: QueueSource, clock: StillClock):
     source.pending.over.append("1 default")
     source.backoff.note(ConnectionFailed("no route"))
 

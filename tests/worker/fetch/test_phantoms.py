@@ -52,7 +52,7 @@ def test_worker_reaches_a_task_behind_many_phantoms_in_a_few_fetches(
     assert server.redis.hget("rsmq::phantoms:default", "removed") == str(MANY).encode()
 
 
-def test_phantoms_of_one_queue_do_not_keep_a_worker_from_another(
+def test_phantoms_of_one_queue_do_not_keep_a_worker_from_another_queue(
     configure: Configure, server: PrivateServer, fetches: list[FetchStep]
 ):
     configure(default={}, other={})

@@ -98,7 +98,7 @@ def test_fetch_after_a_publish_does_not_shorten_the_polling_interval(clock: Stil
     assert wait_after(poll_schedule, clock, found=1, next_s=-1) == POLL_S
 
 
-def test_look_for_a_message_that_is_due_makes_no_poll_quicker(clock: StillClock):
+def test_fetch_for_a_due_message_does_not_shorten_the_polling_interval(clock: StillClock):
     poll_schedule = poll_schedule_of()
     wait_after(poll_schedule, clock, found=0, next_s=-1)
     poll_schedule.look_within(2)
@@ -108,7 +108,7 @@ def test_look_for_a_message_that_is_due_makes_no_poll_quicker(clock: StillClock)
     assert wait_after(poll_schedule, clock, found=1, next_s=-1) == POLL_S
 
 
-def test_message_that_becomes_visible_later_than_the_next_look_changes_nothing(clock: StillClock):
+def test_message_that_becomes_visible_after_the_next_poll_changes_nothing(clock: StillClock):
     poll_schedule = poll_schedule_of()
     wait_after(poll_schedule, clock, found=0, next_s=2)
 
@@ -119,7 +119,7 @@ def test_message_that_becomes_visible_later_than_the_next_look_changes_nothing(c
     assert (later, poll_schedule.times()[0] - clock.now) == (2, 1)
 
 
-def test_worker_without_others_looks_at_once_when_something_is_published(clock: StillClock):
+def test_single_worker_fetches_at_once_after_a_publish(clock: StillClock):
     poll_schedule = poll_schedule_of()
     wait_after(poll_schedule, clock, found=0, next_s=-1)
     before = poll_schedule.is_time()
@@ -132,7 +132,7 @@ def test_worker_without_others_looks_at_once_when_something_is_published(clock: 
 
 
 @pytest.mark.parametrize("is_drained", [False, True])
-def test_worker_behind_others_takes_its_turn_unless_one_of_them_left_nothing(clock: StillClock, is_drained: bool):
+def test_worker_after_others_takes_its_turn_unless_one_of_them_found_no_messages(clock: StillClock, is_drained: bool):
     idle_turns = IdleTurns(0.02, is_drained=is_drained)
     poll_schedule = poll_schedule_of(idle_turns)
     wait_after(poll_schedule, clock, found=0, next_s=-1)
@@ -159,7 +159,7 @@ def test_empty_fetch_is_shared_with_the_other_processes(clock: StillClock):
     assert idle_turns.noted == [(3, 7.0)]
 
 
-def test_look_is_made_soon_when_the_last_one_brought_no_answer(clock: StillClock):
+def test_fetch_is_repeated_soon_after_a_lost_reply(clock: StillClock):
     poll_schedule = poll_schedule_of()
     wait_after(poll_schedule, clock, found=0, next_s=-1)
 

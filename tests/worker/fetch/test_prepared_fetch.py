@@ -197,7 +197,7 @@ def test_a_cancellation_is_distinguished_from_a_message(project: Configure, serv
     subscription.stop()
 
 
-def test_nothing_is_listened_to_while_the_next_look_is_certain(project: Configure, server: PrivateServer):
+def test_publishes_are_not_read_while_the_next_fetch_is_certain(project: Configure, server: PrivateServer):
     is_told = [False]
     subscription = subscribed(server, [], is_told=lambda: is_told[0])
     assert subscription.descriptor is not None

@@ -106,7 +106,7 @@ def test_a_consumer_handles_its_queue_in_every_priority(project: Configure):
     assert seen == [b"urgent", b"plain"]
 
 
-def test_a_band_that_was_deleted_is_no_trouble(project: Configure):
+def test_a_deleted_band_causes_no_error(project: Configure):
     ran = threading.Event()
     declared = declare(lambda: ran.set())
     declared.using(priority=5).enqueue()
@@ -183,7 +183,7 @@ def test_a_queue_without_weight_counts_one_beside_those_with(configure: Configur
     assert Counter(seen[:400])["mail"] == pytest.approx(300, rel=0.1)
 
 
-def test_priorities_hold_within_a_weighted_queue(configure: Configure):
+def test_priorities_apply_within_a_weighted_queue(configure: Configure):
     configure(mail={"WEIGHT": 1}, slow={"WEIGHT": 1})
     seen: list[str] = []
     declared = declare(queue_name="mail")(lambda name: seen.append(name))

@@ -29,7 +29,7 @@ def names(queues: Any) -> list[str]:
     return [work_queue.name for work_queue in queues]
 
 
-def test_first_look_and_one_every_ten_seconds_are_at_all_queues(scan: QueueProbe):
+def test_first_scan_and_one_every_ten_seconds_include_all_queues(scan: QueueProbe):
     assert not scan.looks_at_all(1000.0 + LOOK_AT_ALL_EVERY_S - 0.001)
     assert scan.choose(1001.0) == []
     assert scan.looks_at_all(1000.0 + LOOK_AT_ALL_EVERY_S)

@@ -67,7 +67,7 @@ def test_number_of_queues_is_known_unless_the_list_cannot_be_read(project: Confi
 
 
 @pytest.mark.parametrize("is_provisioned", [False, True])
-def test_look_is_settled_when_queues_and_priorities_are_known(project: Configure, is_provisioned: bool):
+def test_scan_is_complete_when_queues_and_priorities_are_known(project: Configure, is_provisioned: bool):
     selector = selector_of_a_worker()
     assert selector.is_settled
 

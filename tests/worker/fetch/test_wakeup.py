@@ -152,7 +152,7 @@ def test_message_sent_while_the_wake_up_connection_was_down_is_found_when_it_is_
             wait_until(lambda: dead.attributes().messages == 1)
 
 
-def test_look_that_the_server_refused_is_made_up_for(configure: Configure, server: PrivateServer):
+def test_fetch_that_the_server_refused_is_repeated(configure: Configure, server: PrivateServer):
     seen: list[int] = []
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)

@@ -336,7 +336,7 @@ def test_message_that_was_deleted_meanwhile_ends_without_an_error(project: Confi
 # -- An outage -----------------------------------------------------------------------------------------------------
 
 
-def test_wait_for_the_server_is_a_tenth_of_the_shortest_lease_while_something_is_held(
+def test_reconnect_wait_is_a_tenth_of_the_shortest_lease_while_messages_are_leased(
     configure: Configure, server: PrivateServer
 ):
     with FaultProxy(server.url) as proxy:
@@ -357,7 +357,7 @@ def test_wait_for_the_server_is_a_tenth_of_the_shortest_lease_while_something_is
     assert max(waits) <= 1.0
 
 
-def test_worker_that_holds_nothing_waits_longer_for_the_server(configure: Configure, server: PrivateServer):
+def test_worker_without_messages_waits_longer_for_the_server(configure: Configure, server: PrivateServer):
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url, default={"VISIBILITY_TIMEOUT_S": 1})
         worker = new_worker()
@@ -394,7 +394,7 @@ def test_outcome_goes_out_soon_after_an_outage_however_long_that_was(configure: 
     assert source.pending.late.next_try_at < time.monotonic() + 1
 
 
-def test_leases_are_looked_at_again_when_the_first_of_them_is_due(project: Configure):
+def test_leases_are_checked_again_when_the_first_of_them_is_due(project: Configure):
     for _ in range(3):
         send_raw(b"{}")
     (source,) = new_worker().sources

@@ -55,7 +55,7 @@ def names(settlements: Any) -> str:
     return "".join(settlement.name for settlement in settlements)
 
 
-def test_outcomes_go_out_in_their_order(pending: Any):
+def test_outcomes_are_sent_in_order(pending: Any):
     pending.settlements.extend(map(Settlement, "abc"))
     assert (pending.count, pending.is_empty) == (3, False)
 

@@ -37,7 +37,7 @@ def quarantine(clock: StillClock, pool: Pool) -> Any:
     return Quarantine(pool)  # type: ignore[arg-type]
 
 
-def test_nothing_is_held_up_without_suspects(quarantine: Any, pool: Pool):
+def test_messages_are_not_delayed_without_suspects(quarantine: Any, pool: Pool):
     quarantine.advance(is_quiet=True)
 
     assert (quarantine.is_wanted(), quarantine.next_look_at(), pool.submitted) == (False, None, [])
@@ -73,7 +73,9 @@ def test_a_suspect_keeps_its_process_for_a_while_unless_it_has_ended(quarantine:
     assert not quarantine.is_wanted()
 
 
-def test_a_suspect_that_has_waited_long_enough_runs_beside_the_others(quarantine: Any, pool: Pool, clock: StillClock):
+def test_a_suspect_that_has_waited_long_enough_runs_in_parallel_with_others(
+    quarantine: Any, pool: Pool, clock: StillClock
+):
     quarantine.submit("a")
     clock.now += 4
     quarantine.submit("b")

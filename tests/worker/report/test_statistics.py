@@ -60,7 +60,7 @@ def test_nothing_counted_is_nothing_reported(client: Client):
     assert exchange(client, new_statistics()) == 0
 
 
-def test_first_count_after_a_rest_is_reported_at_once():
+def test_first_count_after_an_idle_time_is_reported_at_once():
     statistics = new_statistics()
     assert statistics.steps() == []
     statistics.ended("mail", "send", "succeeded")
@@ -174,7 +174,7 @@ def test_each_task_of_a_call_is_counted_by_the_reply_of_redis(project: Configure
     assert counts["a"].run == Histogram.of([2000] * 3)
 
 
-def test_message_that_was_released_and_is_held_by_another_worker_is_not_counted(project: Configure):
+def test_message_that_was_released_and_leased_by_another_worker_is_not_counted(project: Configure):
     counts = settled(Released(), ("a", SettleResult.LEASE_LOST), ("b", SettleResult.DONE))
 
     assert set(counts) == {"b"}

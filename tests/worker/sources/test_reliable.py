@@ -71,7 +71,7 @@ def test_task_is_called_and_its_message_acknowledged(orders: ReliableQueue):
     assert orders.statistics().total_acked == 1
 
 
-def test_limit_of_deliveries_is_stored_once_and_not_at_every_look(
+def test_limit_of_deliveries_is_stored_once_and_not_at_every_poll(
     orders: ReliableQueue, monkeypatch: pytest.MonkeyPatch
 ):
     configure, stored = ReliableQueue.configure, []
@@ -121,7 +121,7 @@ def test_coroutines_run_on_the_event_loop(orders: ReliableQueue):
     assert sorted(map(int, seen)) == list(range(50))
 
 
-def test_failed_attempt_is_given_back_with_its_wait_and_the_attempts_are_counted(orders: ReliableQueue):
+def test_failed_attempt_is_released_with_its_backoff_and_the_attempts_are_counted(orders: ReliableQueue):
     attempts: list[int] = []
 
     def fail_twice(context: TaskContext) -> None:
@@ -224,7 +224,7 @@ def test_running_message_is_extended_and_no_other_worker_receives_it(orders: Rel
     assert runs == [1] and urgent.info()[3] == 0
 
 
-def test_message_whose_attempt_ends_without_an_outcome_is_extended_no_longer(orders: ReliableQueue):
+def test_message_whose_attempt_ended_without_an_outcome_is_not_extended_any_more(orders: ReliableQueue):
     orders.push("x")
     worker = new_worker("orders")
     (source,) = worker.sources
@@ -376,7 +376,7 @@ def test_one_worker_works_on_both_kinds_of_queues(orders: ReliableQueue):
 
 
 @pytest.mark.slow
-def test_worker_continues_when_the_server_was_away(orders: ReliableQueue, server: PrivateServer):
+def test_worker_continues_after_an_outage(orders: ReliableQueue, server: PrivateServer):
     seen: list[bytes] = []
     consumer("orders")(lambda message: seen.append(message.body))
 

@@ -368,7 +368,7 @@ def test_damaged_topic_is_reported_and_the_others_continue(
         wait_until(lambda: got == [b"b", b"a"])
 
 
-def test_rest_of_a_batch_is_handed_out_again_when_the_server_was_away(
+def test_rest_of_a_batch_is_delivered_again_after_an_outage(
     topic: Topic, server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
     calls: list[list[bytes]] = []
@@ -423,7 +423,7 @@ def test_worker_notes_the_lag_of_all_groups_also_of_those_it_does_not_serve(topi
     assert [lag for lag in lags_of("shipping", spans) if lag is not None] == [7]
 
 
-def test_followed_topics_are_looked_at_for_their_lag(topic: Topic, server: PrivateServer):
+def test_lag_of_consumed_topics_is_recorded(topic: Topic, server: PrivateServer):
     topic_task("orders", group="billing")(lambda message: None)
     topic.publish("a")
 
@@ -473,7 +473,7 @@ def test_messages_that_failed_before_are_tried_one_by_one_after_the_new_ones(top
     assert topic.group("billing").status().held == 0
 
 
-def test_rest_of_what_was_given_back_is_not_run_and_a_late_result_does_not_count(topic: Topic):
+def test_released_messages_do_not_run_and_a_late_result_does_not_count(topic: Topic):
     calls: list[list[bytes]] = []
 
     @topic_task("orders", group="billing", batch=10, backoff=fixed(0))
@@ -493,7 +493,7 @@ def test_rest_of_what_was_given_back_is_not_run_and_a_late_result_does_not_count
     assert [message.body for message in thread.group.read(10)] == [b"1", b"2", b"3"]
 
 
-def test_failure_of_what_was_given_back_schedules_nothing(topic: Topic):
+def test_failure_of_a_released_message_schedules_no_retry(topic: Topic):
     @topic_task("orders", group="billing", backoff=fixed(3600))
     def bill(message: TopicMessage) -> None:
         thread.give_back()
@@ -546,7 +546,7 @@ def test_wait_of_a_backoff_is_within_what_redis_can_store(topic: Topic, backoff:
     assert consumer_thread()._wait_s(message) == expected_s
 
 
-def test_only_what_is_held_is_renewed_and_only_when_it_is_time(topic: Topic, server: PrivateServer):
+def test_only_leased_messages_are_renewed_when_it_is_time(topic: Topic, server: PrivateServer):
     ends: list[float] = []
 
     def lease_ends() -> float:
@@ -603,7 +603,9 @@ def test_messages_that_were_dropped_before_they_were_read_are_logged(topic: Topi
 
 
 @pytest.mark.parametrize("until_empty", [True, False])
-def test_consumer_is_drained_when_nothing_is_left_unless_it_waits_for_what_is_held(topic: Topic, until_empty: bool):
+def test_consumer_is_drained_when_no_message_is_left_unless_it_waits_for_messages_in_flight(
+    topic: Topic, until_empty: bool
+):
     @topic_task("orders", group="billing", backoff=fixed(3600))
     def bill(message: TopicMessage) -> None:
         raise ValueError

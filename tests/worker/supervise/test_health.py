@@ -62,7 +62,7 @@ def test_worker_is_well_when_each_process_polled_not_long_ago(given: Report, sta
 # -- The file ----------------------------------------------------------------------------------------------------------
 
 
-def test_file_of_a_worker_that_is_well_brings_no_complaint(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_health_file_of_a_healthy_worker_has_no_complaint(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     HealthFile(tmp_path / "health").show(report(0.5))
 
     assert complaint_about(tmp_path / "health") is None

@@ -33,7 +33,7 @@ def test_a_chore_that_raises_stops_no_other_and_is_tried_again(caplog: pytest.Lo
     assert "schedules: 'ours'. Trying again" in caplog.text
 
 
-def test_a_server_that_is_away_is_the_trouble_of_all_chores():
+def test_an_unreachable_server_is_logged_once_for_all_maintenance_jobs():
     def do(_: Sequence[str]) -> float:
         raise ConnectionFailed("away")
 
@@ -56,7 +56,7 @@ def test_only_possibly_leased_messages_are_reported_as_recoverable(
     assert ("messages leased by w7 become visible" in caplog.text) is not held_nothing
 
 
-def test_worker_at_rest_holds_nothing_when_the_server_goes_away(configure: Configure, server: PrivateServer):
+def test_idle_worker_has_no_leased_messages_when_the_server_fails(configure: Configure, server: PrivateServer):
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
         worker = new_worker()
@@ -69,7 +69,7 @@ def test_worker_at_rest_holds_nothing_when_the_server_goes_away(configure: Confi
     assert worker.holds_nothing
 
 
-def test_worker_whose_fetch_was_not_answered_may_hold_something(configure: Configure, server: PrivateServer):
+def test_worker_whose_fetch_was_not_answered_may_have_leased_messages(configure: Configure, server: PrivateServer):
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
         worker = new_worker()

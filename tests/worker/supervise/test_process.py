@@ -164,7 +164,7 @@ def test_burst_replaces_only_processes_that_are_not_done(make_supervisor: MakeSu
     assert bool(supervisor._free_slots) == is_replaced
 
 
-def test_second_signal_gives_the_tasks_no_more_time_and_a_later_one_does_not_give_it_back(
+def test_second_signal_ends_the_grace_time_and_a_later_one_does_not_restore_it(
     make_supervisor: MakeSupervisor, clock: StillClock
 ):
     supervisor, child = make_supervisor(), new_child()
@@ -405,7 +405,7 @@ def test_process_with_a_blocked_main_loop_reports_it_and_its_messages_count_a_cr
 
 
 @pytest.mark.parametrize(("code", "holds_nothing"), [(ENDED, True), (ENDED, False), (-9, True)])
-def test_process_that_held_nothing_at_its_end_needs_no_recovery(
+def test_process_without_messages_at_its_end_needs_no_recovery(
     deaths: tuple[Supervisor, list[Death]], code: int, holds_nothing: bool
 ):
     (supervisor, told), child = deaths, new_child()
@@ -466,7 +466,7 @@ def test_misconfigured_process_gives_no_more_time_to_a_supervisor_that_is_stoppi
 # -- When it looks again -----------------------------------------------------------------------------------------------
 
 
-def test_supervisor_looks_again_when_the_next_process_may_be_started(make_supervisor: MakeSupervisor):
+def test_supervisor_checks_again_when_the_next_process_may_be_started(make_supervisor: MakeSupervisor):
     supervisor = make_supervisor()
     assert supervisor._next_look_at() is None
     supervisor._start_at = NOW + 3

@@ -96,7 +96,7 @@ def counted(server: PrivateServer) -> dict[bytes, bytes]:
     return dict(server.redis.hgetall("rsmq::released:default"))
 
 
-def test_message_that_was_running_comes_back_later_and_is_counted(
+def test_running_message_becomes_ready_later_and_counts_a_crash(
     worker: DeadWorker, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("rsmq_django.worker.supervise.recovery.CRASH_WAIT_S", 100)
@@ -111,7 +111,7 @@ def test_message_that_was_running_comes_back_later_and_is_counted(
     assert counted(server) == {f"{message.id}:crashes".encode(): b"1"}
 
 
-def test_message_waits_longer_with_each_process_that_dies_of_it(
+def test_delay_of_a_message_grows_with_each_process_that_it_crashes(
     worker: DeadWorker, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("rsmq_django.worker.supervise.recovery.CRASH_WAIT_S", 100)
@@ -143,7 +143,7 @@ def test_message_stays_in_its_queue_when_its_dead_letter_queue_is_damaged(
     assert again is not None and again.body == b"crash"
 
 
-def test_message_that_only_waited_is_free_at_once_and_lost_no_attempt(worker: DeadWorker, server: PrivateServer):
+def test_message_that_only_waited_is_released_at_once_without_an_attempt(worker: DeadWorker, server: PrivateServer):
     message = worker.holds(b"innocent", is_running=False)
 
     worker.is_recovered()
@@ -200,7 +200,7 @@ def test_message_whose_processes_die_too_often_is_dead_with_the_reason(worker: D
     assert record["message"].startswith("the process that ran it ended with signal 9 (SIGKILL), 1 times in all")
 
 
-def test_message_that_is_buried_for_its_crashes_is_found_by_its_tags_no_more(worker: DeadWorker, client: Client):
+def test_dead_letter_of_a_crash_is_not_found_by_its_tags(worker: DeadWorker, client: Client):
     client.run(note_tags("rsmq", ["tour"], ["pLq0"], due_in_s=0))
     worker.holds(b'{"task": "shop.tasks.ship", "id": "pLq0", "meta": {"tags": ["tour"]}}', is_running=True)
 
@@ -301,7 +301,7 @@ def test_message_without_a_time_of_first_receive_becomes_ready_again(
     assert again is not None and again.id == message.id
 
 
-def test_nothing_is_read_of_a_message_that_another_worker_holds(worker: DeadWorker):
+def test_message_leased_by_another_worker_is_not_read(worker: DeadWorker):
     message = worker.holds(b"x", is_running=False)
     (entry,) = read_inflight(worker.client, "rsmq::worker:dead")
     reads = _read_held(entry, worker.queues[0])

@@ -357,7 +357,9 @@ def test_entries_survive_a_restart_of_redis(ran: list[str], server: PrivateServe
     assert sent_ids(server) == [tick_id("rsmq", "hourly", planned)]
 
 
-def test_declared_entries_come_back_when_redis_has_lost_its_data(ran: list[str], server: PrivateServer, settings):
+def test_declared_entries_are_stored_again_when_redis_has_lost_its_data(
+    ran: list[str], server: PrivateServer, settings
+):
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"note": {"TASK": NOTE, "EVERY_S": 3600}}}
     watching = new_scheduler()
     watching.look()
@@ -368,7 +370,7 @@ def test_declared_entries_come_back_when_redis_has_lost_its_data(ran: list[str],
     assert [entry.name for entry in schedules.entries() if entry.next_at] == ["note"]
 
 
-def test_clock_that_was_ahead_for_a_while_does_not_stop_an_entry_for_so_long(ran: list[str], server: PrivateServer):
+def test_clock_that_was_ahead_for_a_while_does_not_delay_an_entry_by_that_time(ran: list[str], server: PrivateServer):
     schedules.add("hourly", NOTE, every_s=3600)
     right = planned_ms(server, "hourly")
     watching = new_scheduler()

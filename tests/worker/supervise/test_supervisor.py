@@ -30,7 +30,7 @@ def test_processes_work_side_by_side(project: Configure, start_worker: StartWork
     assert len(pids) == 2 and str(worker.process.pid) not in pids
 
 
-def test_message_of_a_killed_process_runs_again_at_once_in_a_new_one(
+def test_message_of_a_killed_process_runs_again_at_once_in_a_new_process(
     project: Configure, start_worker: StartWorker, journal: Journal
 ):
     project(**QUEUES)
