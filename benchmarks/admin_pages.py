@@ -186,7 +186,7 @@ def fill(messages: int, queues: int) -> dict[str, str]:
 def many_queues(client: Any, queues: int) -> None:
     """Make queues with a few messages each, and an hour of counters for the first three hundred."""
     from rsmq_django.core import Queue
-    from rsmq_django.core.counters import report, sample
+    from rsmq_django.core.stats.counters import report, sample
 
     now = time.time()
     for n in range(queues):
@@ -205,16 +205,16 @@ def many_queues(client: Any, queues: int) -> None:
 
 def other_kinds(client: Any, found: dict[str, str]) -> None:
     """Make workers, a topic, a reliable queue, workflows, a result."""
-    from rsmq_django.core.call import Call
     from rsmq_django.core.keys import workers_key
-    from rsmq_django.core.processes import ProcessRecord
-    from rsmq_django.core.processes import describe as describe_process
     from rsmq_django.core.reliable import ReliableQueue
-    from rsmq_django.core.topics import Topic
-    from rsmq_django.core.workflows import create, expect, seal
+    from rsmq_django.core.tasks.processes import ProcessRecord
+    from rsmq_django.core.tasks.processes import describe as describe_process
+    from rsmq_django.core.tasks.workflows import create, expect, seal
+    from rsmq_django.core.topic import Topic
+    from rsmq_django.core.transport.call import Call
 
     ids = [f"web-{n}" for n in range(200)]
-    client.run(Call("worker/beat", (workers_key("rsmq"),), (30_000, *ids), lambda reply: None))
+    client.run(Call("tasks/worker/beat", (workers_key("rsmq"),), (30_000, *ids), lambda reply: None))
     record = ProcessRecord("web", 42, "1.0", 5000, 1 << 20, "working", tuple(f"queue-{n:04}" for n in range(100)), ())
     client.run_many([describe_process("rsmq", worker_id, record) for worker_id in ids])
     topic, orders = Topic("orders", client), ReliableQueue("orders", client, consumer="shop")

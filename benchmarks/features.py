@@ -189,7 +189,7 @@ def _send(task: Any, number: int) -> None:
 
 
 def _worker() -> Any:
-    from rsmq_django.conf import get_settings
+    from rsmq_django.conf.settings import get_settings
     from rsmq_django.worker.worker import WorkerOptions, make_worker
 
     return make_worker([], WorkerOptions.from_settings(get_settings().worker, threads=1, until_drained=True))

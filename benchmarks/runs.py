@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rsmq_django.core import Client, Connection
-from rsmq_django.core.fingerprint import fingerprint
-from rsmq_django.core.runs import RunFilter, find_runs
+from rsmq_django.core.stats.fingerprint import fingerprint
+from rsmq_django.core.stats.runs import RunFilter, find_runs
 
 from .server import Server
 

@@ -21,8 +21,8 @@ from typing import Any
 import redis
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.events import FIELDS, VALUES
 from rsmq_django.core.ids import random_suffixes
+from rsmq_django.core.stats.events import FIELDS, VALUES
 from rsmq_django.spark.archive import ArchiveJob
 from rsmq_django.spark.events import EventLogReader
 from rsmq_django.spark.lake import Lake

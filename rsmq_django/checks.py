@@ -17,11 +17,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import autodiscover_modules
 from django.utils.version import get_version_tuple
 
-from .caches import cache_url
-from .conf import ConnectionSettings, Settings, read_settings
-from .options import nearest, shown
-from .task_modules import unimported_modules
-from .timetable import can_read_cron
+from .conf.caches import cache_url
+from .conf.options import nearest, shown
+from .conf.settings import ConnectionSettings, Settings, read_settings
+from .conf.timetable import can_read_cron
+from .tasks.task_modules import unimported_modules
 
 TAG = "rsmq"
 BACKEND = "rsmq_django.tasks.backend.RSMQBackend"

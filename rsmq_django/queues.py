@@ -10,12 +10,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
-from .caches import cache_url
-from .conf import ConnectionSettings, QueueSettings, get_settings
+from .conf.caches import cache_url
+from .conf.settings import ConnectionSettings, QueueSettings, get_settings
 from .core import Client, Connection, Queue
-from .core.call import Call
 from .core.errors import QueueExists
-from .core.pause import pause, paused, resume
+from .core.queue.pause import pause, paused, resume
+from .core.transport.call import Call
 
 _clients: dict[str, Client] = {}
 _queues: dict[str, Queue] = {}

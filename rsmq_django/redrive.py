@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from .conf import get_settings
-from .core.dead_letters import Filter
-from .core.transfers import Transfer, redrive_slice
+from .conf.settings import get_settings
+from .core.queue.dead_letters import Filter
+from .core.queue.transfers import Transfer, redrive_slice
 from .queues import get_client
 
 #: A time, or an age.

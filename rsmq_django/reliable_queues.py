@@ -9,10 +9,10 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from .conf import get_settings
+from .conf.options import nearest
+from .conf.settings import get_settings
 from .core.ids import random_suffix
 from .core.reliable import ReliableQueue
-from .options import nearest
 from .queues import get_client
 
 

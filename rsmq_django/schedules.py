@@ -15,16 +15,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .conf import get_settings, project_zone
+from .conf.schedules import Schedule, checked, from_json
+from .conf.settings import get_settings, project_zone
 from .core import Client
-from .core.call import Call
 from .core.errors import ScheduleConflict, ScheduleNotFound
-from .core.schedule import StoredEntry, list_entries, pause_entry, plan_entry, put_entry, remove_entry
+from .core.tasks.schedules import StoredEntry, list_entries, pause_entry, plan_entry, put_entry, remove_entry
+from .core.transport.call import Call
 from .queues import get_client
-from .schedule_entry import Schedule, checked, from_json
-from .schedule_listing import Entry, all_entries
 from .tasks.compat import TaskResult
 from .tasks.schedule import check_origin, connection_of, declared_schedules, definition_of, task_of
+from .tasks.schedule_listing import Entry, all_entries
 from .tasks.task import Task
 
 __all__ = [

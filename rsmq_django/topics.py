@@ -5,9 +5,9 @@ Does not look into messages.
 
 from collections.abc import Mapping, Sequence
 
-from .conf import get_settings
+from .conf.settings import get_settings
 from .core.limits import Body
-from .core.topics import Entry, Topic
+from .core.topic import Entry, Topic
 from .queues import get_client
 from .tasks.sending import after_commit, in_transaction
 

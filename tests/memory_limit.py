@@ -9,18 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-import rsmq_django.core
-from rsmq_django.core.call import load_script
-from rsmq_django.core.connection import Command, Connection, Reply
+from rsmq_django.core.transport.call import load_script
+from rsmq_django.core.transport.connection import Command, Connection, Reply
 from tests.redis_server import PrivateServer
+from tests.scripts import FILES
 
-LUA = Path(rsmq_django.core.__file__).parent / "lua"
 #: One script, so that no key expires between two looks at it.
 _LOOK = """
 local size = {hash = "HLEN", zset = "ZCARD", set = "SCARD", list = "LLEN", stream = "XLEN", string = "STRLEN"}
@@ -48,8 +46,7 @@ class MemoryLimit:
         self._redis = server.redis
         self._exchange = exchange
         self._lock = threading.Lock()
-        names = [str(path.relative_to(LUA).with_suffix("")) for path in LUA.rglob("*.lua")]
-        self._names = {load_script(name).sha1: name for name in names}
+        self._names = {load_script(name).sha1: name for name in FILES}
 
     def exchange(self, connection: Connection, commands: list[Command]) -> list[Reply]:
         """Take the place of Connection.exchange()."""

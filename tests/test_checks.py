@@ -12,13 +12,13 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
 from rsmq_django import checks as rsmq_checks
-from rsmq_django import conf, task_modules
 from rsmq_django.checks import check_redis_version
-from rsmq_django.conf import get_settings
-from rsmq_django.options import option_rules
-from rsmq_django.tasks import registry
+from rsmq_django.conf import settings as conf
+from rsmq_django.conf.options import option_rules
+from rsmq_django.conf.settings import get_settings
+from rsmq_django.tasks import registry, task_modules
 
-PACKAGE = Path(conf.__file__).parent
+PACKAGE = Path(conf.__file__).parents[1]
 PAGE = PACKAGE.parent / "docs" / "settings.md"
 SERVER = {"CONNECTIONS": {"default": {"URL": "redis://localhost:6379/0"}}}
 OURS = "rsmq_django.tasks.backend.RSMQBackend"
@@ -371,7 +371,7 @@ def test_the_page_has_a_row_for_each_option_with_its_default(section: str):
 
 
 def test_the_page_explains_each_check():
-    sources = "".join((PACKAGE / name).read_text() for name in ("problem_ids.py", "checks.py"))
+    sources = "".join((PACKAGE / name).read_text() for name in ("conf/problem_ids.py", "checks.py"))
 
     explained = re.findall(r"^\| `(rsmq\.[EW]\d{3})` \|", PAGE.read_text(), re.MULTILINE)
 

@@ -17,29 +17,24 @@ LAYERS = (
     {"management", "apps", "pytest_plugin"},
     {"pipeline", "checks"},
     {"testing", "templatetags"},
-    {"admin", "metrics"},
+    {"admin", "telemetry"},
     {"models"},
     {"live"},
     {"worker"},
     {"outbox"},
-    {"redrive", "schedules", "topics", "task_modules"},
-    {"schedule_listing", "reliable_queues"},
+    {"redrive", "schedules", "topics"},
+    {"reliable_queues"},
     {"tasks"},
-    {"signals", "tracing"},
+    {"signals"},
     {"queues"},
-    {"conf", "caches", "logs"},
-    {"queue_sections"},
-    {"sections"},
-    {"schedule_entry"},
-    {"options", "timetable"},
-    {"cli", "spark", "problem_ids", "cron_times"},
+    {"conf"},
+    {"cli", "spark"},
     {"embedded"},
     {"core"},
 )
 #: Imports that run upwards, each inside a function, and why.
 UPWARDS = {
     ("tasks", "outbox"): "the outbox is an application of its own, which few projects install",
-    ("tracing", "tasks"): "a span needs the class of one exception",
 }
 LEVEL = {part: len(LAYERS) - number for number, parts in enumerate(LAYERS) for part in parts}
 

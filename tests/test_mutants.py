@@ -156,7 +156,9 @@ if sys.version_info >= (3, 12):  # which can tell at little cost what lines are 
 
     def test_process_that_a_test_starts_notes_its_lines_and_scripts_for_the_test(tmp_path: Path):
         write_notes(tmp_path, ("tests/test_a.py::test_one[x (y)]", True, 1))
-        program = "import os; from rsmq_django.core.call import load_script; load_script('queue/send'); os._exit(3)"
+        program = (
+            "import os; from rsmq_django.core.transport.call import load_script; load_script('queue/send'); os._exit(3)"
+        )
         environment = {
             **os.environ,
             "PYTHONPATH": f"{ROOT / 'tools/children'}{os.pathsep}{ROOT}",
@@ -169,4 +171,4 @@ if sys.version_info >= (3, 12):  # which can tell at little cost what lines are 
         notes = Notes.read(tmp_path, {})
         (script,) = (path for path in notes.by_file if path.endswith("queue/send.lua"))
         assert notes.by_file[script] == {"tests/test_a.py::test_one[x (y)]"}
-        assert any(path == "rsmq_django/core/call.py" for path, _ in notes.by_line)
+        assert any(path == "rsmq_django/core/transport/call.py" for path, _ in notes.by_line)

@@ -50,7 +50,7 @@ def test_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
     in_wheel = {name for name in wheel.namelist() if ".dist-info/" not in name}
 
     assert in_wheel == on_disk
-    assert {"rsmq_django/py.typed", "rsmq_django/core/lua/queue/send.lua"} <= in_wheel
+    assert {"rsmq_django/py.typed", "rsmq_django/core/queue/lua/send.lua"} <= in_wheel
 
 
 def test_wheel_carries_the_licence_by_its_identifier_and_its_text(wheel, metadata):

@@ -12,12 +12,12 @@ from django.core.management.base import CommandError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsmq_django.core.cardinality import MOST_TASKS, OTHER
-from rsmq_django.core.counters import Counts, Slot, report, sample
-from rsmq_django.core.histogram import bucket_of
-from rsmq_django.core.processes import ProcessRecord, describe
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.topics import Topic
+from rsmq_django.core.stats.cardinality import MOST_TASKS, OTHER
+from rsmq_django.core.stats.counters import Counts, Slot, report, sample
+from rsmq_django.core.stats.histogram import bucket_of
+from rsmq_django.core.tasks.processes import ProcessRecord, describe
+from rsmq_django.core.topic import Topic
 from rsmq_django.management.commands.rsmq_stats import HEIGHTS, curve
 from rsmq_django.queues import ensure_queue, get_client, get_queue, pause_queue
 from rsmq_django.worker.lease.inflight import beat

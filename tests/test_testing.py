@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.transaction import TransactionManagementError
 
 from rsmq_django import schedules
-from rsmq_django.core.topics import TopicMessage
+from rsmq_django.core.topic import TopicMessage
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import (
     Task,

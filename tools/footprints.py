@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    from rsmq_django.core import call
+    from rsmq_django.core.transport import call
 
     load = call.load_script
 

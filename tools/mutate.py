@@ -33,6 +33,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests import leftovers
+from tests.scripts import FILES
 from tools.mutants import Mutant, mutants_of
 
 ROOT = Path(__file__).parents[1]
@@ -227,15 +228,13 @@ def _is_told_of(test: str, output: str) -> bool:
 
 def scripts_including() -> dict[str, list[str]]:
     """Return the files of each script: its own, and those it includes."""
-    lua = ROOT / "rsmq_django/core/lua"
 
     def files_of(name: str) -> list[str]:
-        text = (lua / f"{name}.lua").read_text("utf-8")
-        parts = [line.split()[1] for line in text.splitlines() if line.startswith("--#include ")]
-        return [f"rsmq_django/core/lua/{name}.lua", *(path for part in parts for path in files_of(part))]
+        path = FILES[name]
+        parts = [line.split()[1] for line in path.read_text("utf-8").splitlines() if line.startswith("--#include ")]
+        return [str(path.relative_to(ROOT)), *(path for part in parts for path in files_of(part))]
 
-    names = (str(path.relative_to(lua).with_suffix("")) for path in lua.rglob("*.lua"))
-    return {name: files_of(name) for name in names}
+    return {name: files_of(name) for name in FILES}
 
 
 def sample(arguments: argparse.Namespace) -> list[Mutant]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.topics import Topic
+from rsmq_django.core.topic import Topic
 
 from ..processes import one_core
 from ..run import Run

@@ -19,11 +19,11 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Count, Q
 
-from rsmq_django.conf import get_settings
+from rsmq_django.conf.settings import get_settings
 from rsmq_django.core import Queue, QueueAttributes, list_queues
-from rsmq_django.core.bands import bands_of
 from rsmq_django.core.errors import QueueNotFound, RsmqError
-from rsmq_django.core.topics.keys import TOPICS_KEY
+from rsmq_django.core.queue.bands import bands_of
+from rsmq_django.core.topic.keys import TOPICS_KEY
 from rsmq_django.outbox.models import WAITING, OutboxMessage
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.topics import get_topic

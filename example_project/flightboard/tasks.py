@@ -25,7 +25,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from rsmq_django.core import Message
-from rsmq_django.core.topics import TopicMessage
+from rsmq_django.core.topic import TopicMessage
 from rsmq_django.tasks import (
     Concurrency,
     Retry,

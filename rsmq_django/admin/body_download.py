@@ -9,8 +9,8 @@ from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
-from ..core.browse import pick
 from ..core.limits import MAX_BODY_BYTES
+from ..core.queue.browse import pick
 from ..live.places import message_place_of
 from .bodies import whole_body
 from .formats import as_size

@@ -17,13 +17,13 @@ from typing import Any, Literal, Self
 from django.core import signing
 from django.utils.translation import gettext as _
 
-from ..core.browse import ALL, START, Position, StoredMessage
-from ..core.claims import claim_step
-from ..core.dead_letters import Filter
-from ..core.fingerprint import fingerprint_of
 from ..core.limits import MAX_BATCH
-from ..core.listing import SearchTerms, search
-from ..core.transfers import Tally
+from ..core.queue.browse import ALL, START, Position, StoredMessage
+from ..core.queue.claims import claim_step
+from ..core.queue.dead_letters import Filter
+from ..core.queue.listing import SearchTerms, search
+from ..core.queue.transfers import Tally
+from ..core.stats.fingerprint import fingerprint_of
 from ..live.messages import READY, RECEIVED
 from ..live.places import QueueRef, place_of
 from .components.operations import Operation

@@ -11,7 +11,7 @@ from django.core.signing import BadSignature
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 
-from ..core.browse import count
+from ..core.queue.browse import count
 from ..live.conditions import Selection
 from ..live.messages import DELAYED, IN_FLIGHT, READY
 from ..models import Queue

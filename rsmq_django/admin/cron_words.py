@@ -14,7 +14,7 @@ from django.utils.text import get_text_list
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..timetable import Cron, Every, Timetable, in_words
+from ..conf.timetable import Cron, Every, Timetable, in_words
 from .formats import visible
 
 #: More times of day than this are not listed.

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ..core.browse import START, Failure, Position, StoredMessage, count
-from ..core.fingerprint import fingerprint_of, pattern_of
 from ..core.limits import MAX_BATCH
-from ..core.listing import digest
+from ..core.queue.browse import START, Failure, Position, StoredMessage, count
+from ..core.queue.listing import digest
+from ..core.stats.fingerprint import fingerprint_of, pattern_of
 from ..live.messages import scan_limit
 from ..live.places import QueueRef
 from ..live.times import as_datetime

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
 
-from ..core.past import window_of
-from ..core.topics import GroupStatus, Topic
-from ..core.topics.lag import lag_calls, lags_of
+from ..core.stats.past import window_of
+from ..core.topic import GroupStatus, Topic
+from ..core.topic.lag import lag_calls, lags_of
 from ..live.past import SPANS_S
 from .charts import Chart, Series
 from .formats import one_line

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from ..core.errors import RsmqError
-from ..core.transfers import GONE, Tally
+from ..core.queue.transfers import GONE, Tally
 from ..live.places import QueueRef, message_place_of
 from ..models import Message
 from . import bulk_pages, message_list

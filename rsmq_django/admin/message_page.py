@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..core.browse import Failure, State, StoredMessage, pick
-from ..core.listing import crashes, holder, workers
 from ..core.numbers import read_whole
+from ..core.queue.browse import Failure, State, StoredMessage, pick
+from ..core.queue.listing import crashes, holder, workers
 from ..live.messages import DEAD
 from ..live.places import QueueRef
 from ..models import Message

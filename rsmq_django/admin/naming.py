@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..core.browse import Failure
+from ..core.queue.browse import Failure
 from .formats import as_number, one_line, reason_of, short_list, visible
 
 #: Tasks and errors that one sentence names.

@@ -12,12 +12,22 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..core import moves
-from ..core.browse import NO_BODY, StoredMessage, pick
 from ..core.errors import InvalidValue
 from ..core.keys import checked_name
 from ..core.limits import MAX_BATCH
-from ..core.transfers import DUPLICATE, GONE, NO_ORIGIN, TAKEN, TOO_LONG, Tally, cut, move_messages, redrive_messages
+from ..core.queue import moves
+from ..core.queue.browse import NO_BODY, StoredMessage, pick
+from ..core.queue.transfers import (
+    DUPLICATE,
+    GONE,
+    NO_ORIGIN,
+    TAKEN,
+    TOO_LONG,
+    Tally,
+    cut,
+    move_messages,
+    redrive_messages,
+)
 from ..live.messages import DEAD, DELAYED, IN_FLIGHT, READY
 from ..live.places import QueueRef, place_of
 from .components.operations import Operation, by_name

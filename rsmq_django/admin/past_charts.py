@@ -11,7 +11,7 @@ from django.utils.formats import date_format
 from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 
-from ..core.histogram import Histogram
+from ..core.stats.histogram import Histogram
 from ..live.past import HOUR, SPANS_S, WEEK, Past
 from .charts import Chart, Number, Series
 from .formats import as_duration, as_figure, as_number

@@ -18,11 +18,11 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..conf import get_settings
-from ..core import moves
+from ..conf.settings import get_settings
 from ..core.errors import InvalidName, QueueNotFound, RsmqError
 from ..core.limits import MAX_BATCH
-from ..core.pause import pause, resume
+from ..core.queue import moves
+from ..core.queue.pause import pause, resume
 from ..live.places import QueueRef, by_client
 from ..models import Queue
 from .components.operations import Operation, action_for, by_name

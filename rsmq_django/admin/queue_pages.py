@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core import moves
 from ..core.errors import RedisFailure, RsmqError
-from ..core.pause import pause, resume
+from ..core.queue import moves
+from ..core.queue.pause import pause, resume
 from ..models import Queue
 from ..tasks.catalogue import known_tasks
 from . import bulk_pages

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..live.installation import Installation, current, read_installation
 from ..live.places import QueueRef
 

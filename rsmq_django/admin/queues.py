@@ -18,9 +18,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..conf import get_settings
-from ..core.browse import count, depth_call
+from ..conf.settings import get_settings
 from ..core.errors import InvalidName, QueueNotFound
+from ..core.queue.browse import count, depth_call
 from ..core.stats.depth import Depth
 from ..live.charted import past_of
 from ..live.places import QueueRef

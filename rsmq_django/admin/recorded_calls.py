@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ..conf import get_settings
-from ..core.bands import split_band
-from ..core.browse import WHOLE_BODY, StoredMessage, pick
+from ..conf.settings import get_settings
 from ..core.errors import QueueNotFound
 from ..core.keys import queue_keys
-from ..core.transfers import origin_of
+from ..core.queue.bands import split_band
+from ..core.queue.browse import WHOLE_BODY, StoredMessage, pick
+from ..core.queue.transfers import origin_of
 from ..live.places import QueueRef
 from ..tasks.catalogue import known_tasks
 from ..tasks.envelope import Envelope, Unreadable, decode

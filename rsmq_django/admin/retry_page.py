@@ -1,7 +1,7 @@
 """Retrying the dead letters of one failure: one as a probe, then the rest at a rate, with their outcomes.
 
-The work is in Redis (`core/retry_plans.py`): closing the page stops nothing that was sent, and any page shows how far
-it is.
+The work is in Redis (`core/queue/retry_plans.py`): closing the page stops nothing that was sent, and any page shows how
+far it is.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core.browse import StoredMessage, count, pick
-from ..core.fingerprint import fingerprint_of
-from ..core.retry_plans import (
+from ..core.queue.browse import StoredMessage, count, pick
+from ..core.queue.retry_plans import (
     MAX_RATE,
     Plan,
     begin,
@@ -30,6 +29,7 @@ from ..core.retry_plans import (
     return_part,
     settle_part,
 )
+from ..core.stats.fingerprint import fingerprint_of
 from ..live.places import QueueRef
 from ..live.times import as_datetime
 from ..models import Queue

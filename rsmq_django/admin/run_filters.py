@@ -11,8 +11,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from ..conf import get_settings
-from ..core.runs import FAILED, RunFilter
+from ..conf.settings import get_settings
+from ..core.stats.runs import FAILED, RunFilter
 from ..live.runs import Asked, default_alias
 from ..models import Run
 

@@ -7,18 +7,18 @@ import re
 from functools import cached_property
 from typing import Any
 
-from ..conf import get_settings
-from ..core.browse import Failure, pick
+from ..conf.settings import get_settings
 from ..core.errors import QueueNotFound
-from ..core.events import Event
-from ..core.runs import RunPage, attempts_of, group_of
+from ..core.queue.browse import Failure, pick
+from ..core.stats.events import Event
+from ..core.stats.runs import RunPage, attempts_of, group_of
 from ..live.places import QueueRef
 from ..live.runs import RunSource, dead_letters_of
 from ..models import Run
 from ..tasks.membership import META as WORKFLOW
 from ..tasks.membership import membership_of
 from ..tasks.results import read_record
-from ..tracing import META as TRACE
+from ..tasks.tracing import META as TRACE
 from .bodies import ShownBody, shown
 from .message_page import Attempt, as_safe_text
 from .message_page import attempts_of as attempts_in

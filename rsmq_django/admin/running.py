@@ -8,9 +8,9 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from ..core.browse import StoredMessage, pick
-from ..core.processes import Running, held_in
-from ..core.stacks import read_stacks
+from ..core.queue.browse import StoredMessage, pick
+from ..core.tasks.processes import Running, held_in
+from ..core.tasks.stacks import read_stacks
 from ..live.envelopes import task_name
 from ..live.places import QueueRef
 from ..live.servers import answers_that_came

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..live.places import QueueRef
 from ..live.row_keys import row_key
 from ..live.servers import all_places

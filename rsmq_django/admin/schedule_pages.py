@@ -12,9 +12,9 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from .. import schedules
+from ..conf.schedules import Schedule as Definition
 from ..core.errors import RedisFailure, RsmqError
 from ..models import Schedule
-from ..schedule_entry import Schedule as Definition
 from ..tasks.catalogue import known_tasks
 from ..tasks.compat import InvalidTask
 from .cron_words import words_of

@@ -10,16 +10,16 @@ from itertools import islice
 
 from django.core.exceptions import ImproperlyConfigured
 
+from ..conf.schedules import Schedule
+from ..conf.timetable import Cron, zone_of
 from ..core import RsmqError
 from ..core.errors import RedisFailure
 from ..core.numbers import read_epoch_ms
 from ..live.times import as_datetime
 from ..queues import get_client
-from ..schedule_entry import Schedule
-from ..schedule_listing import Entry
 from ..tasks.results import read_record
 from ..tasks.schedule import UnusableSchedule, tick_ids
-from ..timetable import Cron, zone_of
+from ..tasks.schedule_listing import Entry
 from .formats import as_duration
 from .workflow_graph import OF_STATUS, STATES
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 
 HIDDEN = "•••"
 

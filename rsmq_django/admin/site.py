@@ -24,7 +24,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import errors
 from ..core.errors import RedisFailure, RsmqError
 from ..core.log_lines import get_logger

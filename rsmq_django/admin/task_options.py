@@ -9,12 +9,12 @@ from django.utils.text import get_text_list
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..conf.timetable import in_words
 from ..tasks.call_key import By
 from ..tasks.limits import Concurrency, Limit
 from ..tasks.options import DISCARD, TaskOptions
 from ..tasks.retry import exponential
 from ..tasks.unique import Unique
-from ..timetable import in_words
 from .formats import as_number, visible
 
 Said = Iterator[tuple[str, str]]

@@ -20,10 +20,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ..core.errors import GroupLive, GroupMoved, InvalidName, InvalidValue
-from ..core.topics import Group, GroupStatus, SeekResult, TopicMessage
-from ..core.topics import Topic as CoreTopic
-from ..core.topics.lag import group_statuses, group_statuses_of
-from ..core.topics.seeking import MAX_INDEX, Target
+from ..core.topic import Group, GroupStatus, SeekResult, TopicMessage
+from ..core.topic import Topic as CoreTopic
+from ..core.topic.lag import group_statuses, group_statuses_of
+from ..core.topic.seeking import MAX_INDEX, Target
 from ..live.places import place_of
 from ..live.times import as_datetime
 from ..models import Topic

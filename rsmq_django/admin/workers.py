@@ -12,8 +12,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..core.processes import Order, give_order
-from ..core.stacks import ask_for_stacks
+from ..core.tasks.processes import Order, give_order
+from ..core.tasks.stacks import ask_for_stacks
 from ..live.places import QueueRef
 from ..models import Worker
 from ..queues import get_client

@@ -12,10 +12,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ..core import Client, RsmqError
-from ..core.browse import read_failure
 from ..core.keys import queue_keys
 from ..core.numbers import read_epoch_ms
-from ..core.workflows import MemberRecord, Unfinished, read_later, read_members, read_unfinished
+from ..core.queue.browse import read_failure
+from ..core.tasks.workflows import MemberRecord, Unfinished, read_later, read_members, read_unfinished
 from ..live.envelopes import task_name
 from ..models import Workflow
 from ..queues import get_client

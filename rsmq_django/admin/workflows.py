@@ -14,8 +14,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core.browse import read_failure
-from ..core.workflows import MemberRecord, live_tasks, read_failed, read_members, stop
+from ..core.queue.browse import read_failure
+from ..core.tasks.workflows import MemberRecord, live_tasks, read_failed, read_members, stop
 from ..models import Workflow
 from ..queues import get_client
 from ..tasks.cancellation import cancel

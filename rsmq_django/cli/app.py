@@ -13,8 +13,8 @@ import click
 
 from .. import __version__
 from ..core import RsmqError
-from ..core.connection import masked
 from ..core.limits import TIME_UNITS, TimeUnit
+from ..core.transport.connection import masked
 from .completion import completion
 from .diagnosis import doctor
 from .failures import ExitCode, Failed, Interrupted, PipeClosed, WrongUsage, name_of, text_of

@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from ..core import Client
-from ..core.browse import ALL, START, WHOLE_BODY, Position, State, StoredMessage, pick
-from ..core.browse import count as count_call
 from ..core.limits import MAX_BATCH
-from ..core.transfers import pages
+from ..core.queue.browse import ALL, START, WHOLE_BODY, Position, State, StoredMessage, pick
+from ..core.queue.browse import count as count_call
+from ..core.queue.transfers import pages
 from .dead_letters import Filter, filter_options
 from .failures import Failed
 from .forms import as_json, dead_row, description, new_table, received_as_json, row

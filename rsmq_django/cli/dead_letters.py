@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..core.dead_letters import Filter
+from ..core.queue.dead_letters import Filter
 from .options import MOMENT
 
 __all__ = ["Filter", "filter_options"]

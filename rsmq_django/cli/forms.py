@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..core import Message
-from ..core.browse import Failure, State, StoredMessage
+from ..core.queue.browse import Failure, State, StoredMessage
 from .output import TextTable, as_duration, as_size, as_text, message_fields, printable
 
 COLOURS = {State.READY: "green", State.DELAYED: "cyan", State.IN_FLIGHT: "yellow"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from ..core import Message, SettleResult
-from ..core.browse import NO_BODY, pick
 from ..core.limits import MAX_BATCH
-from ..core.moves import MAX_SLICE, change_visibility, discard
+from ..core.queue.browse import NO_BODY, pick
+from ..core.queue.moves import MAX_SLICE, change_visibility, discard
 from .browsing import count, list_, peek, show
 from .failures import Failed
 from .forms import received_as_json

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from ..core import Client
-from ..core.browse import StoredMessage
-from ..core.transfers import Transfer, move_messages, preview, redrive_slice
+from ..core.queue.browse import StoredMessage
+from ..core.queue.transfers import Transfer, move_messages, preview, redrive_slice
 from .dead_letters import Filter, filter_options
 from .failures import Failed
 from .options import RsmqctlCommand, complete_queue_name, dry_run_option, name_option

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from ..core import Client, Connection, RsmqError, list_queues
-from ..core.topics import list_topics
+from ..core.topic import list_topics
 from .session import Session, console_session
 
 F = TypeVar("F", bound=Callable[..., Any])

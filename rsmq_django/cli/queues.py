@@ -7,12 +7,12 @@ import sys
 import click
 
 from ..core import QueueAttributes, list_queues
-from ..core.browse import count
 from ..core.limits import MAX_MAX_SIZE_BYTES
-from ..core.moves import purge as purge_queue
-from ..core.pause import pause as pause_call
-from ..core.pause import paused as paused_call
-from ..core.pause import resume as resume_call
+from ..core.queue.browse import count
+from ..core.queue.moves import purge as purge_queue
+from ..core.queue.pause import pause as pause_call
+from ..core.queue.pause import paused as paused_call
+from ..core.queue.pause import resume as resume_call
 from .diagnosis import repair
 from .options import RsmqctlGroup, attribute_options, dry_run_option, name_option, yes_option
 from .output import confirm, counted, write_json

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import redis
 
 from ..core import Client, Connection, Queue
-from ..core.connection import SCHEMES
 from ..core.doctor import ExpectedQueue, Finding
 from ..core.limits import TimeUnit
+from ..core.transport.connection import SCHEMES
 from .failures import Failed
 
 DEFAULT_URL = "redis://localhost:6379"

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..core import Client, RsmqError, list_queues
-from ..core.browse import depth_call
+from ..core.queue.browse import depth_call
 from ..core.stats.depth import Depth
 from .failures import name_of, text_of
 from .options import RsmqctlCommand, complete_queue_name

@@ -10,11 +10,9 @@ from typing import Any
 import click
 
 from ..core import Client, RsmqError
-from ..core.browse import StoredMessage
-from ..core.browse import count as count_call
-from ..core.fingerprint import fingerprint_of
-from ..core.portions import grouped
-from ..core.retry_plans import (
+from ..core.queue.browse import StoredMessage
+from ..core.queue.browse import count as count_call
+from ..core.queue.retry_plans import (
     MAX_RATE,
     MIN_RATE,
     Plan,
@@ -28,7 +26,9 @@ from ..core.retry_plans import (
     settle_part,
     stop,
 )
-from ..core.transfers import Transfer, by_target, pages, preview, redrive_slice
+from ..core.queue.transfers import Transfer, by_target, pages, preview, redrive_slice
+from ..core.stats.fingerprint import fingerprint_of
+from ..core.transport.portions import grouped
 from .dead_letters import Filter, filter_options
 from .failures import Failed, Interrupted, name_of, text_of
 from .options import RsmqctlCommand, complete_queue_name, dry_run_option

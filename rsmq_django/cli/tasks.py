@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 import click
 
 from ..core import Client, list_queues
-from ..core.bands import split_band
-from ..core.browse import StoredMessage, pick
-from ..core.call import Call
 from ..core.errors import QueueNotFound
-from ..core.events import Event, Kind
 from ..core.keys import result_key
-from ..core.listing import MAX_QUEUES, find
-from ..core.runs import FAILED, RunFilter, Tail, attempts_of, find_runs, group_of, read_run
+from ..core.queue.bands import split_band
+from ..core.queue.browse import StoredMessage, pick
+from ..core.queue.listing import MAX_QUEUES, find
+from ..core.stats.events import Event, Kind
+from ..core.stats.runs import FAILED, RunFilter, Tail, attempts_of, find_runs, group_of, read_run
+from ..core.transport.call import Call
 from .failures import Failed
 from .forms import relative
 from .options import MOMENT, RsmqctlCommand, complete_queue_name

@@ -9,7 +9,7 @@ from typing import IO, Any
 import click
 
 from ..core.limits import MAX_BODY_BYTES
-from ..core.topics import Entry, GroupStatus, Topic, list_topics
+from ..core.topic import Entry, GroupStatus, Topic, list_topics
 from .failures import Interrupted
 from .forms import relative
 from .options import RsmqctlGroup

@@ -16,8 +16,8 @@ import click
 from ..core import RsmqError
 from ..core.errors import OutcomeUnknown, without_claims
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
-from ..core.portions import portions
-from ..core.topics import Entry, Topic, TopicMessage
+from ..core.topic import Entry, Topic, TopicMessage
+from ..core.transport.portions import portions
 from .failures import Failed, Interrupted, name_of, text_of
 from .options import RsmqctlCommand
 from .output import counted, write_json

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..core import Queue
-from ..core.topics import Bridge, GroupStatus, Retention, Topic, TopicStatus
+from ..core.topic import Bridge, GroupStatus, Retention, Topic, TopicStatus
 from .failures import Interrupted
 from .options import RsmqctlCommand, complete_queue_name, dry_run_option, yes_option
 from .output import confirm, counted, write_json

@@ -12,8 +12,8 @@ import click
 
 from ..core.errors import InvalidValue
 from ..core.limits import MAX_BATCH
-from ..core.topics import SeekResult, Topic, TopicMessage, list_topics
-from ..core.topics.seeking import Target, seek_words
+from ..core.topic import SeekResult, Topic, TopicMessage, list_topics
+from ..core.topic.seeking import Target, seek_words
 from .failures import Failed, Interrupted
 from .options import MOMENT, RsmqctlCommand, complete_topic_name, dry_run_option
 from .output import message_fields, write_json

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import click
 
 from ..core import RsmqError
-from ..core.browse import StoredMessage
 from ..core.errors import OutcomeUnknown
-from ..core.transfers import DUPLICATE, GONE, NO_ORIGIN, TAKEN, TOO_LONG, Transfer
+from ..core.queue.browse import StoredMessage
+from ..core.queue.transfers import DUPLICATE, GONE, NO_ORIGIN, TAKEN, TOO_LONG, Transfer
 from .failures import Failed, Interrupted, name_of, text_of
 from .output import ProgressBar, counted, write_json
 from .session import Session

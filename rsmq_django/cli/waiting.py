@@ -10,7 +10,7 @@ from typing import TypeVar
 import redis
 
 from ..core import Queue
-from ..core.browse import page
+from ..core.queue.browse import page
 
 T = TypeVar("T")
 

@@ -5,11 +5,11 @@ Nothing here imports Django or knows settings: callers pass connections and opti
 """
 
 from . import errors
-from .client import Client
-from .connection import Connection
 from .errors import LeaseLost, RsmqError
-from .queue import Queue, alist_queues, list_queues
-from .records import Message, QueueAttributes, SettleResult
+from .queue.queue import Queue, alist_queues, list_queues
+from .queue.records import Message, QueueAttributes, SettleResult
+from .transport.client import Client
+from .transport.connection import Connection
 
 __all__ = [
     "Client",

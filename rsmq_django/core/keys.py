@@ -82,7 +82,8 @@ def limit_key(namespace: str, digest: str) -> str:
     return f"{namespace}::limit:{digest}"
 
 
-#: The keys of one workflow, in the order in which its scripts take them; lua/workflow/parts/state.lua describes them.
+#: The keys of one workflow, in the order in which its scripts take them; tasks/lua/workflow/parts/state.lua describes
+#: them.
 WORKFLOW_PARTS = ("members", "results", "failures", "steps", "room")
 
 
@@ -108,7 +109,7 @@ def worker_key(namespace: str, worker_id: str) -> str:
 
 
 def process_key(namespace: str, worker_id: str) -> str:
-    """Return the key of a supervisor's record of a worker process; core/processes.py has its fields."""
+    """Return the key of a supervisor's record of a worker process; core/tasks/processes.py has its fields."""
     return f"{namespace}::process:{worker_id}"
 
 
@@ -174,7 +175,7 @@ def run_lock_key(namespace: str, digest: str) -> str:
     return f"{namespace}::spark:lock:{digest}"
 
 
-#: The keys of one reliable queue, in the order in which its scripts take them; lua/reliable/parts/queue.lua describes
+#: The keys of one reliable queue, in the order in which its scripts take them; reliable/lua/parts/queue.lua describes
 #: them.
 RELIABLE_PARTS = ("undelivered", "delayed", "delivered", "dead", "bodies", "history", "state", "wake")
 
@@ -190,7 +191,7 @@ def reliable_keys(namespace: str, name: str) -> tuple[str, ...]:
 
 
 def events_key(namespace: str) -> str:
-    """Return the key of the stream of task events; core/events.py has its fields."""
+    """Return the key of the stream of task events; core/stats/events.py has its fields."""
     return f"{namespace}::events"
 
 
@@ -205,7 +206,7 @@ def successes_key(namespace: str, task: str) -> str:
 
 
 def counters_key(namespace: str, name: str, span_s: int, begins_s: int) -> str:
-    """Return the key of a queue's counters in a span of time; core/counters.py has their fields."""
+    """Return the key of a queue's counters in a span of time; core/stats/counters.py has their fields."""
     return f"{namespace}::stats:{name}:{span_s}:{begins_s}"
 
 

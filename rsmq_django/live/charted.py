@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client
-from ..core.counters import Window
-from ..core.past import MAX_QUEUES, Moment, moments, past_calls, together_call, window_of
+from ..core.stats.counters import Window
+from ..core.stats.past import MAX_QUEUES, Moment, moments, past_calls, together_call, window_of
 from ..queues import get_client
 from .past import SPANS_S, Past
 from .places import QueueRef, by_client

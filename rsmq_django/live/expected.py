@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..conf import QueueSettings, Settings, get_settings
+from ..conf.settings import QueueSettings, Settings, get_settings
 from ..core.doctor import ExpectedQueue
 from ..core.doctor.finding import DEFAULT_TARGET_S
 

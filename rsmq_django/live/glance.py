@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client
-from ..core.call import Call
 from ..core.errors import RedisFailure, RsmqError
-from ..core.listing import MAX_QUEUES, QueueSummary, WorkerBeat, depths, workers
-from ..core.past import Moment, moments, past_calls, window_of
-from ..core.pause import paused
-from ..core.processes import ProcessRecord, read_processes
-from ..core.queue import list_call
+from ..core.queue.listing import MAX_QUEUES, QueueSummary, WorkerBeat, depths, workers
+from ..core.queue.pause import paused
+from ..core.queue.queue import list_call
 from ..core.stats.depth import Depth
+from ..core.stats.past import Moment, moments, past_calls, window_of
+from ..core.tasks.processes import ProcessRecord, read_processes
+from ..core.transport.call import Call
 from ..queues import get_client
 from .past import SPANS_S, Past
 from .places import QueueRef, by_client, in_order

@@ -16,20 +16,20 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
 
-from ..conf import Settings, get_settings
+from ..conf.settings import Settings, get_settings
 from ..core import Client
-from ..core.call import Call
 from ..core.doctor.service import served_queues
 from ..core.doctor.troubles import Service, Trouble, attempt_calls, dead_letter_queues, depth_calls, troubles_of
 from ..core.errors import RsmqError
-from ..core.fingerprint import fingerprint_of
 from ..core.limits import MAX_BATCH
-from ..core.listing import digest, workers
 from ..core.log_lines import get_logger
-from ..core.pause import paused
-from ..core.processes import read_processes
-from ..core.queue import list_call
+from ..core.queue.listing import digest, workers
+from ..core.queue.pause import paused
+from ..core.queue.queue import list_call
 from ..core.stats.depth import Depth
+from ..core.stats.fingerprint import fingerprint_of
+from ..core.tasks.processes import read_processes
+from ..core.transport.call import Call
 from ..queues import get_client
 from .expected import expected_queues
 from .places import QueueRef

@@ -10,10 +10,10 @@ from django.db import models
 from django.utils.translation import ngettext
 
 from ..core import Client
-from ..core.call import Call
 from ..core.errors import InvalidName
 from ..core.reliable import ReliableQueue, ReliableStatistics, list_reliable_queues
-from ..core.topics import Topic, TopicStatus, list_topics
+from ..core.topic import Topic, TopicStatus, list_topics
+from ..core.transport.call import Call
 from .conditions import Selection
 from .places import QueueRef, by_client, in_order, place_of
 from .queryset import Scan

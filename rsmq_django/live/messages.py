@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 from django.db import models
 
-from ..conf import get_settings
-from ..core.browse import ALL, START, Position, StoredMessage, pick
-from ..core.browse import State as StoredState
+from ..conf.settings import get_settings
 from ..core.errors import QueueNotFound
 from ..core.limits import MAX_BATCH
-from ..core.listing import MAX_QUEUES, Found, QueueSummary, SearchTerms, find, message_range, search
+from ..core.queue.browse import ALL, START, Position, StoredMessage, pick
+from ..core.queue.browse import State as StoredState
+from ..core.queue.listing import MAX_QUEUES, Found, QueueSummary, SearchTerms, find, message_range, search
 from .conditions import Selection
 from .envelopes import task_name
 from .narrowing import TAGGED_BODY_BYTES

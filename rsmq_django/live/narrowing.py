@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.browse import StoredMessage
+from ..core.queue.browse import StoredMessage
 from .envelopes import seal_of, task_name
 
 #: Tags follow the arguments, so bodies up to this size are read whole to find them; calls in longer ones are not found.

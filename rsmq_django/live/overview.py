@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client, RsmqError, list_queues
-from ..core.backlogs import Backlog, read_backlogs
-from ..core.browse import depth_call
-from ..core.counters import Slot, merged, read_series
 from ..core.errors import BrokenQueue
-from ..core.pause import paused
+from ..core.queue.browse import depth_call
+from ..core.queue.pause import paused
+from ..core.stats.backlogs import Backlog, read_backlogs
+from ..core.stats.counters import Slot, merged, read_series
 from ..core.stats.depth import Depth
 from ..queues import get_client
 from .processes import worker_counts

@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..core.counters import Window
-from ..core.histogram import Histogram
-from ..core.past import Ends, Moment
+from ..core.stats.counters import Window
+from ..core.stats.histogram import Histogram
+from ..core.stats.past import Ends, Moment
 from .places import QueueRef
 
 HOUR, DAY, WEEK = "1h", "24h", "7d"

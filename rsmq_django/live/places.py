@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, quote_from_bytes, unquote, unquote_to_bytes
 
-from ..conf import QueueSettings, get_settings
+from ..conf.settings import QueueSettings, get_settings
 from ..core import Client, Queue
 from ..core.limits import TimeUnit
 from ..queues import get_client, get_queue

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client
-from ..core.listing import WorkerBeat, workers
-from ..core.processes import SILENT_AFTER_S, ProcessRecord, read_processes
+from ..core.queue.listing import WorkerBeat, workers
+from ..core.tasks.processes import SILENT_AFTER_S, ProcessRecord, read_processes
 from .places import QueueRef
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import models
 
-from ..conf import get_settings
-from ..core.listing import QueueSummary
-from ..core.pause import paused
+from ..conf.settings import get_settings
+from ..core.queue.listing import QueueSummary
+from ..core.queue.pause import paused
 from .conditions import Selection
 from .glance import Glance
 from .places import QueueRef, by_client, in_order, place_of

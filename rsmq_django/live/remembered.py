@@ -13,9 +13,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ..conf import Settings
-from ..core.counters import Window
-from ..core.past import Moment
+from ..conf.settings import Settings
+from ..core.stats.counters import Window
+from ..core.stats.past import Moment
 from .places import QueueRef
 
 #: Number of pages whose names are remembered; each has up to some thousand names.

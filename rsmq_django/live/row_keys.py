@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote, unquote
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 
 
 def row_key(alias: str, own_id: str) -> str:

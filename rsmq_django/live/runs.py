@@ -11,10 +11,10 @@ from typing import Any
 
 from django.db import models
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core.errors import InvalidValue
-from ..core.events import Event
-from ..core.runs import MOST_LOOKED_AT, RunFilter, RunPage, find_runs, read_run
+from ..core.stats.events import Event
+from ..core.stats.runs import MOST_LOOKED_AT, RunFilter, RunPage, find_runs, read_run
 from ..queues import get_client
 from .conditions import Selection
 from .places import DEFAULT_ALIAS, QueueRef

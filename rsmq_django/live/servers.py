@@ -7,12 +7,12 @@ from typing import TypeVar
 
 from django.utils.translation import gettext as _
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client
-from ..core.call import Call
 from ..core.errors import RedisFailure, RsmqError
-from ..core.listing import MAX_QUEUES, QueueSummary, overview
-from ..core.queue import list_queues
+from ..core.queue.listing import MAX_QUEUES, QueueSummary, overview
+from ..core.queue.queue import list_queues
+from ..core.transport.call import Call
 from ..queues import get_client
 from .places import QueueRef, by_client, in_order
 

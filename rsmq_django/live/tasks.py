@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client
-from ..core.counters import Counts, read_totals
-from ..core.queue import list_queues
+from ..core.queue.queue import list_queues
+from ..core.stats.counters import Counts, read_totals
 from .charted import past_of
 from .conditions import Selection
 from .past import Past

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.listing import WorkerBeat
-from ..core.processes import ProcessRecord
+from ..core.queue.listing import WorkerBeat
+from ..core.tasks.processes import ProcessRecord
 from .conditions import Selection
 from .processes import is_alive, processes_of
 from .queryset import Scan

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client
-from ..core.workflows import MAX_LISTED, WorkflowStatus, newest, read_statuses
+from ..core.tasks.workflows import MAX_LISTED, WorkflowStatus, newest, read_statuses
 from ..queues import get_client
 from .conditions import Selection
 from .queryset import Scan

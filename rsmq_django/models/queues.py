@@ -8,7 +8,7 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from ..core.browse import StoredMessage
+from ..core.queue.browse import StoredMessage
 from ..core.stats.depth import Depth
 from ..live.messages import DEAD, DELAYED, IN_FLIGHT, READY, MessageSource
 from ..live.past import QueuePast

@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from ..core.events import Event
+from ..core.stats.events import Event
 from ..live.runs import RunSource
 from .live import LiveManager, LiveModel
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from ..core.listing import WorkerBeat
-from ..core.processes import ProcessRecord
+from ..core.queue.listing import WorkerBeat
+from ..core.tasks.processes import ProcessRecord
 from ..live.workers import WorkerSource
 from .live import LiveManager, LiveModel
 

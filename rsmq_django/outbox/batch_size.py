@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from ..core.limits import MAX_TRIP_BYTES
-from ..core.portions import portions
+from ..core.transport.portions import portions
 
 #: Rows that are sent in one round trip and noted in one transaction.
 MAX_ROWS = 500

@@ -20,14 +20,14 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Length
 from django.utils import timezone
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client, Queue, RsmqError
-from ..core.backoff import ReconnectBackoff
-from ..core.bands import split_band
-from ..core.call import Argument
 from ..core.errors import OutcomeUnknown, QueueNotFound
 from ..core.log_lines import get_logger
-from ..core.outbox import Relayed, RelayItem, confirm, relay
+from ..core.queue.bands import split_band
+from ..core.tasks.outbox import Relayed, RelayItem, confirm, relay
+from ..core.transport.backoff import ReconnectBackoff
+from ..core.transport.call import Argument
 from ..queues import ensure_queue, get_queue
 from ..tasks.results import UNFINISHED_TTL_S
 from .batch_size import BatchSize

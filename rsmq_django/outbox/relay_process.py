@@ -13,7 +13,7 @@ import time
 
 from django.db import Error, connections
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core.log_lines import get_logger
 from .listening import RowListener
 from .relay import Relay, prune

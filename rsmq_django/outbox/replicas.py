@@ -12,10 +12,10 @@ from typing import TypeVar
 import redis
 
 from ..core import Client
-from ..core.call import Call
-from ..core.client import by_digest
 from ..core.errors import RedisFailure
 from ..core.log_lines import get_logger
+from ..core.transport.call import Call
+from ..core.transport.client import by_digest
 
 logger = get_logger(__name__)
 T = TypeVar("T")

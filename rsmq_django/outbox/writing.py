@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from .models import OutboxMessage
 
 if TYPE_CHECKING:

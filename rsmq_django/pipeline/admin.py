@@ -21,7 +21,7 @@ from ..admin.formats import as_duration, as_figure, as_number, as_size, one_line
 from ..admin.naming import question
 from ..admin.redaction import redact
 from ..admin.site import LiveAdmin, PlainChangeList
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..spark.burn import ALARMS
 from ..spark.runs import DONE
 from . import history

@@ -12,7 +12,7 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..queues import get_client
 from ..spark.config import JobConfig
 from ..spark.lake import Lake

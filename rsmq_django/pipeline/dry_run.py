@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..core.queue import list_queues
+from ..core.queue.queue import list_queues
 from ..spark.config import JobConfig
 from ..spark.dead_letters import DeadLetters
 from ..spark.lake import Lake

@@ -15,10 +15,10 @@ from typing import Literal
 
 from django.apps import apps
 
-from ..conf import Settings, get_settings
+from ..conf.settings import Settings, get_settings
 from ..core.errors import RsmqError
 from ..core.keys import events_key
-from ..core.streams import BEGINNING, id_order, step
+from ..core.transport.streams import BEGINNING, id_order, step
 from ..spark.archive import JOB
 from ..spark.bulk import unfinished_jobs
 from ..spark.checkpoint import finished_offset

@@ -13,7 +13,7 @@ from typing import Literal
 
 from django.db.models import Max, Min, Q, QuerySet, Sum
 
-from ..core.histogram import Histogram
+from ..core.stats.histogram import Histogram
 from ..spark.burn import ALARMS, WINDOWS_S
 from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
 

@@ -1,7 +1,7 @@
 """Tables of pipeline results. Only `publish` writes them, a day at a time.
 
 Times are UTC, `day` is the day in UTC, durations are microseconds unless their name says seconds.
-Histograms map the number of a bucket, as text, to a count: `rsmq_django.core.histogram` adds and reads them.
+Histograms map the number of a bucket, as text, to a count: `rsmq_django.core.stats.histogram` adds and reads them.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from django.core.exceptions import ImproperlyConfigured
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core.errors import QueueNotFound
-from ..core.transfers import Transfer, redrive_slice
+from ..core.queue.transfers import Transfer, redrive_slice
 from ..queues import get_client
 from ..spark.lake import Lake
 from ..spark.schemas import DEAD_LETTERS, EVENTS, LakeTable

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ..core.histogram import Histogram
+from ..core.stats.histogram import Histogram
 
 #: Makes the deviation comparable with a standard deviation.
 SCALE = 0.6745

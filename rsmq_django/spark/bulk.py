@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.bulk import JOB_DONE, MAX_STAGES, RUN_ABORTED, Begun, Job, Kind, Stage, checked_job_name
-from ..core.call import Argument
 from ..core.ids import random_suffixes
 from ..core.keys import checked_name, publishing_key
 from ..core.limits import milliseconds
-from ..core.queue import Queue
+from ..core.queue.bulk import JOB_DONE, MAX_STAGES, RUN_ABORTED, Begun, Job, Kind, Stage, checked_job_name
+from ..core.queue.queue import Queue
+from ..core.transport.call import Argument
 from .columns import Rows
 from .errors import JobIncomplete, PipelineError, RunAborted, StageLost, WrongOption
 from .options import Options

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.browse import NO_BODY, StoredMessage, pick
-from ..core.events import MAX_ERROR_CHARACTERS
-from ..core.fingerprint import fingerprint
 from ..core.keys import queue_keys
+from ..core.queue.browse import NO_BODY, StoredMessage, pick
+from ..core.stats.events import MAX_ERROR_CHARACTERS
+from ..core.stats.fingerprint import fingerprint
 from .columns import Rows, columns
 from .options import Options
 from .snapshot import Ids, QueueSnapshot, sent_us

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..core.drain import Drain
 from ..core.limits import MAX_BATCH
+from ..core.queue.drain import Drain
 from .columns import Rows, columns
 from .log import Entry, Offset, StreamLog, StreamRange
 from .options import Options

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..core.events import FIELDS as NAMES
-from ..core.events import MAX_ERROR_CHARACTERS, values_of
-from ..core.fingerprint import fingerprint
+from ..core.stats.events import FIELDS as NAMES
+from ..core.stats.events import MAX_ERROR_CHARACTERS, values_of
+from ..core.stats.fingerprint import fingerprint
 from .columns import Column, Rows, columns
 from .log import Entry, StreamLog, StreamRange
 from .options import Options

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.drain import Drain
 from ..core.limits import MAX_BATCH
-from ..core.streams import BEGINNING, readers_key, trim
+from ..core.queue.drain import Drain
+from ..core.transport.streams import BEGINNING, readers_key, trim
 from .checkpoint import finished_offset
 from .drain import drains
 from .durable import sync, sync_tree

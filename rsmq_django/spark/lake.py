@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.streams import BEGINNING, id_order
+from ..core.transport.streams import BEGINNING, id_order
 from .columns import arrow_schema
 from .durable import remove_directory, replace_directory, sync, sync_names, write_whole
 from .errors import PipelineError

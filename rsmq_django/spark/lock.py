@@ -10,9 +10,9 @@ import threading
 import uuid
 from types import TracebackType
 
-from ..core.call import Call
 from ..core.errors import RedisFailure
 from ..core.keys import run_lock_key
+from ..core.transport.call import Call
 from .errors import AlreadyRunning
 from .server import Server
 
@@ -43,13 +43,13 @@ class RunLock:
         self._ended.set()
         self._thread.join()
         try:
-            self._server.run(Call("spark/unlock", (self.key,), (self._token,), int, repeatable=True))
+            self._server.run(Call("queue/bulk/unlock", (self.key,), (self._token,), int, repeatable=True))
         except RedisFailure:
             pass  # the lock expires in a minute; an error here must not hide one in the block
 
     def _take(self) -> bool:
         args = (self._token, int(LOCK_TTL_S * 1000))
-        return self._server.run(Call("spark/lock", (self.key,), args, bool, repeatable=True))
+        return self._server.run(Call("queue/bulk/lock", (self.key,), args, bool, repeatable=True))
 
     def _renew(self) -> None:
         while not self._ended.wait(RENEW_EVERY_S):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.streams import BEGINNING, Step, id_order, step
+from ..core.transport.streams import BEGINNING, Step, id_order, step
 from .errors import DataLoss, LogReset
 from .options import Options
 from .server import Server

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..core.keys import checked_name, checked_namespace, events_key
 from ..core.limits import MAX_BATCH
-from ..core.streams import BEGINNING, id_order
+from ..core.transport.streams import BEGINNING, id_order
 from .errors import WrongOption
 from .server import Server
 

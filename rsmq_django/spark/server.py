@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import redis
 
 from ..core import Client, Connection
-from ..core.call import Call
-from ..core.client import as_our_error
-from ..core.connection import Command, Reply
 from ..core.errors import ConnectionFailed, OutcomeUnknown, QueueFull, ServerRefused
+from ..core.transport.call import Call
+from ..core.transport.client import as_our_error
+from ..core.transport.connection import Command, Reply
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..core.ids import sent_ms
 from ..core.keys import queue_keys, queues_key
-from ..core.replies import first_received_ms
+from ..core.queue.replies import first_received_ms
 from .columns import Rows, columns
 from .errors import PipelineError
 from .options import Options

@@ -214,7 +214,7 @@ def snapshot(spark: Any, config: JobConfig, *, queues: Sequence[str] = ()) -> St
 
 
 def _all_queues(server: Any) -> list[str]:
-    from ..core.queue import list_queues
+    from ..core.queue.queue import list_queues
 
     return list_queues(server.client)
 

@@ -20,13 +20,13 @@ from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import autodiscover_modules
 
-from ..conf import get_settings
+from ..conf.problem_ids import NOT_INSTALLED
+from ..conf.settings import get_settings
 from ..core import Client
 from ..core.errors import PartlyDone
 from ..core.ids import random_suffixes
 from ..core.keys import queue_keys
 from ..core.limits import MAX_BATCH
-from ..problem_ids import NOT_INSTALLED
 from ..queues import get_client
 from .arguments import check_arguments
 from .compat import (

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from asgiref.sync import sync_to_async
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client, alist_queues, list_queues
-from ..core.call import Call
 from ..core.keys import cancellations_channel, cancelled_key, queue_keys, result_key
-from ..core.outbox import keep_back
-from ..core.replies import read_message_id
-from ..core.workflows import finishing
+from ..core.queue.replies import read_message_id
+from ..core.tasks.outbox import keep_back
+from ..core.tasks.workflows import finishing
+from ..core.transport.call import Call
 from ..queues import get_client, get_queue
 from .compat import TaskResultDoesNotExist, TaskResultStatus
 from .envelope import Envelope, Unreadable

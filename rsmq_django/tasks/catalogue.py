@@ -6,7 +6,7 @@ from typing import Any
 
 from django.utils.module_loading import autodiscover_modules
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from .registry import registered_consumers, registered_tasks
 from .task import Task
 from .topic_task import TopicTask, registered_topic_tasks

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from .call_key import call_key, key_text
 
 if TYPE_CHECKING:

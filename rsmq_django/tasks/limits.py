@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.call import Argument
 from ..core.keys import limit_key
+from ..core.transport.call import Argument
 from .call_key import By, call_key, check_is_list, check_names, key_text
 
 MOST_AT_A_TIME = 1000

@@ -1,8 +1,8 @@
 """The place of a call in its workflow: `meta["workflow"]` of its envelope.
 
 Small, because every member's message contains it: the workflow, the number of the member, and the next calls. These are
-stored in Redis (core/workflows.py); here are only their ids and queues, so that scripts can be given keys. Any program
-may have written a message: an invalid membership is ignored, and the message runs as any other.
+stored in Redis (core/tasks/workflows.py); here are only their ids and queues, so that scripts can be given keys. Any
+program may have written a message: an invalid membership is ignored, and the message runs as any other.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core.errors import InvalidName
 from ..core.keys import checked_name, queue_keys
-from ..core.workflows import MAX_MEMBERS, End, Role, Target
+from ..core.tasks.workflows import MAX_MEMBERS, End, Role, Target
 from .proofs import owner_of
 
 META = "workflow"

@@ -29,7 +29,7 @@ from django.dispatch import receiver
 from django.utils import translation
 from django.utils.module_loading import import_string
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core.log_lines import get_logger
 from .running import CurrentTask
 

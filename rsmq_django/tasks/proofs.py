@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ..conf import QueueSettings, get_settings
+from ..conf.settings import QueueSettings, get_settings
 from ..queues import get_client
 
 VERSION = "rsmq-2"

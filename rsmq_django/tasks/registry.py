@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from .compat import InvalidTask
 from .options import TaskOptions
 

@@ -22,12 +22,12 @@ from typing import Any, Literal
 
 from django.conf import settings
 
-from ..conf import get_settings
-from ..core.bands import split_band
-from ..core.call import Call
+from ..conf.settings import get_settings
 from ..core.ids import sent_ms
 from ..core.keys import QueueKeys, result_key
 from ..core.numbers import read_epoch_ms, read_whole
+from ..core.queue.bands import split_band
+from ..core.transport.call import Call
 from .base_result import BaseResult
 from .compat import TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 from .envelope import Envelope, Unreadable

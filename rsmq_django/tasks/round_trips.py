@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..core import RsmqError
-from ..core.call import Call
 from ..core.errors import PartlyDone, QueueNotFound
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
-from ..core.portions import portions
-from ..core.steps import is_unknown, partly_done
+from ..core.transport.call import Call
+from ..core.transport.call_steps import is_unknown, partly_done
+from ..core.transport.portions import portions
 from ..queues import aensure_queue, ensure_queue
-from ..tracing import sending
 from .tags import note_tags, untag
+from .tracing import sending
 from .unique_sending import UniqueRounds
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import Any
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
-from ..conf import QueueSettings, get_settings
+from ..conf.settings import QueueSettings, get_settings
 from ..core import Queue
-from ..core.bands import band_name
-from ..core.call import Argument
+from ..core.queue.bands import band_name
+from ..core.transport.call import Argument
 from ..queues import get_queue
 from .registry import find_task
 from .task import Task

@@ -20,13 +20,13 @@ from datetime import datetime
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client, Message, Queue, RsmqError, SettleResult
-from ..core.call import Call
 from ..core.keys import result_key
 from ..core.limits import milliseconds
 from ..core.log_lines import get_logger
 from ..core.reliable import ReliableQueue
+from ..core.transport.call import Call
 from ..queues import get_client
 from .compat import BaseTaskContext
 
@@ -276,7 +276,7 @@ class CurrentTask:
         if self._run.keep_result_s:
             keys.append(result_key(queue.client.namespace, self.id))
         args = (*delivery.receipt, progress, hidden_ms, queue.name)
-        return Call("worker/check_in", tuple(keys), args, SettleResult, repeatable=True, subject=queue.name)
+        return Call("tasks/worker/check_in", tuple(keys), args, SettleResult, repeatable=True, subject=queue.name)
 
 
 class _BoundLogger(logging.LoggerAdapter[logging.Logger]):

@@ -19,11 +19,11 @@ from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import autodiscover_modules
 
-from ..conf import get_settings, project_zone
+from ..conf.schedules import Schedule, checked, signature_in
+from ..conf.settings import get_settings, project_zone
+from ..conf.timetable import can_read_cron
 from ..core.errors import RedisFailure, RsmqError
-from ..core.schedule import tick_id
-from ..schedule_entry import Schedule, checked, signature_in
-from ..timetable import can_read_cron
+from ..core.tasks.schedules import tick_id
 from .lanes import lane_of_call
 from .proofs import keyring_of
 from .registry import find_task

@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from ..conf import QueueSettings, get_settings
+from ..conf.settings import QueueSettings, get_settings
 from ..queues import get_client
 from .envelope import Envelope, Unreadable, decode
 from .proofs import accepts_old, keyring

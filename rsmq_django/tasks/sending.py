@@ -14,16 +14,15 @@ from asgiref.sync import AsyncToSync, sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Queue
-from ..core.call import Argument, Call
 from ..core.errors import MessageTooLong
 from ..core.ids import random_suffixes
 from ..core.keys import result_key
 from ..core.limits import MAX_BODY_BYTES
-from ..core.replies import read_ids
-from ..core.workflows import Batch
-from ..tracing import Span, carried_by, sending, start_sending
+from ..core.queue.replies import read_ids
+from ..core.tasks.workflows import Batch
+from ..core.transport.call import Argument, Call
 from .collecting import AfterCommit, send_at_commit
 from .compat import InvalidTask
 from .envelope import encode
@@ -34,6 +33,7 @@ from .round_trips import Sent, asend_all, in_portions, send_all, send_each
 from .route import Route, route_of
 from .sealing import seal
 from .task import Arguments, Task
+from .tracing import Span, carried_by, sending, start_sending
 from .unique import UniqueCall
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..conf import get_settings
-from ..core.call import Call
+from ..conf.settings import get_settings
 from ..core.keys import QueueKeys, tag_key
 from ..core.limits import MAX_BATCH
+from ..core.transport.call import Call
 from ..queues import get_client
 from .cancellation import cancel
 from .compat import TaskResultDoesNotExist

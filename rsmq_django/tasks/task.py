@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from ..options import nearest
+from ..conf.options import nearest
 from .batch import BatchCall
 from .call_key import By, check_names
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskResult, task_backends

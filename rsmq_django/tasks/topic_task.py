@@ -12,13 +12,13 @@ from typing import Any, Never, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
-from ..conf import get_settings
+from ..conf.options import nearest
+from ..conf.settings import get_settings
 from ..core.errors import RsmqError
 from ..core.limits import MAX_BATCH
-from ..core.topics import GroupOptions
-from ..core.topics.group import Start
-from ..core.topics.keys import checked_group, checked_topic
-from ..options import nearest
+from ..core.topic import GroupOptions
+from ..core.topic.group import Start
+from ..core.topic.keys import checked_group, checked_topic
 from .compat import InvalidTask
 from .options import CallOptions, OptionArguments
 from .retry import Backoff, exponential, wrong_backoff

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
-from ..core.call import Argument, Call
 from ..core.keys import QueueKeys, queue_keys, result_key, unique_key
+from ..core.transport.call import Argument, Call
 from .call_key import By, bound_arguments, call_key, check_is_list, check_names, key_text
 
 Scope = Literal["pending", "running", "window"]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..core import RsmqError
-from ..core.call import Call
-from ..core.steps import is_unknown, partly_done
+from ..core.transport.call import Call
+from ..core.transport.call_steps import is_unknown, partly_done
 from .unique import Accepted, Holder
 
 if TYPE_CHECKING:

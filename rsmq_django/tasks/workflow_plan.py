@@ -11,16 +11,15 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client
-from ..core.bands import band_name
-from ..core.call import Call
 from ..core.ids import random_suffix
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
-from ..core.portions import portions
-from ..core.workflows import MAX_MEMBERS, create, expect, prepare, seal, skip, start
+from ..core.queue.bands import band_name
+from ..core.tasks.workflows import MAX_MEMBERS, create, expect, prepare, seal, skip, start
+from ..core.transport.call import Call
+from ..core.transport.portions import portions
 from ..queues import get_client
-from ..tracing import sending
 from .arguments import check_arguments
 from .backend import RSMQBackend
 from .compat import InvalidTask
@@ -33,6 +32,7 @@ from .route import result_ttl_s
 from .sending import Outgoing
 from .sending import prepare as prepare_calls
 from .task import Task
+from .tracing import sending
 from .workflow_proofs import member_fields, proven
 from .workflow_shape import shape_text
 from .workflow_state import Workflow
@@ -44,7 +44,7 @@ STEPS_AT_ONCE = 400
 #: Limit of one script; a larger one would block the server's other clients.
 MOST_BYTES = MAX_TRIP_BYTES
 
-#: A call that is sent later: its field, and the value that lua/workflow/parts/state.lua describes.
+#: A call that is sent later: its field, and the value that tasks/lua/workflow/parts/state.lua describes.
 Step = tuple[str, bytes]
 
 
@@ -329,7 +329,7 @@ class Plan:
         return found
 
     def _prepared(self, invocation: Invocation, task_id: str, membership: Membership) -> bytes:
-        """Return a step as lua/workflow/parts/state.lua describes it."""
+        """Return a step as tasks/lua/workflow/parts/state.lua describes it."""
         task = invocation.task
         outgoing = prepare_calls(
             task,

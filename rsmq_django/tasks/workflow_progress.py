@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 from ..core import RsmqError
-from ..core.call import Call
 from ..core.errors import OutcomeUnknown, PartlyDone, WorkflowInterrupted, without_claims
-from ..core.steps import is_unknown
-from ..core.workflows import stop
+from ..core.tasks.workflows import stop
+from ..core.transport.call import Call
+from ..core.transport.call_steps import is_unknown
 from .round_trips import Outcome, Sent
 from .workflow_plan import Member, Plan
 

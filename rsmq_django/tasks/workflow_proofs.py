@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..conf import QueueSettings, get_settings
-from ..core.workflows import MEMBER_PROOFS, proofs_of, without_proofs
+from ..conf.settings import QueueSettings, get_settings
+from ..core.tasks.workflows import MEMBER_PROOFS, proofs_of, without_proofs
 from .membership import Membership, Ref
 from .proofs import Keyring, accepts_old, keyring, keyring_of, writes_proofs
 

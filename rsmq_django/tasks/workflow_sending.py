@@ -15,13 +15,13 @@ from typing import Any, NoReturn
 from django.db.transaction import TransactionManagementError
 
 from ..core import RsmqError
-from ..core.call import Call
-from ..core.connection import Command
 from ..core.errors import OutcomeUnknown
 from ..core.limits import MAX_BATCH
-from ..core.portions import portions, size_of_call
 from ..core.reliable.waiting import SLICE_S, patient, take_token
-from ..core.workflows import await_room, room_key
+from ..core.tasks.workflows import await_room, room_key
+from ..core.transport.call import Call
+from ..core.transport.connection import Command
+from ..core.transport.portions import portions, size_of_call
 from ..queues import aensure_queue, ensure_queue
 from .round_trips import asend_together, round_trips, send_together, spans_of, tagging
 from .sending import Outgoing, after_commit, in_transaction, is_in_transaction, is_only_of_test

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from ..core.workflows import MAX_MEMBERS
+from ..core.tasks.workflows import MAX_MEMBERS
 
 #: Maximum number of runs of equal members, and of equal steps in a member; the rest is counted together.
 MAX_RUNS = 12

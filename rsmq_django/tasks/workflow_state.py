@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client
 from ..core.errors import WorkflowNotFound
-from ..core.readings import Reading, arun_reading, run_reading
-from ..core.workflow_outcomes import find_numbers, read_extent, read_outcomes
-from ..core.workflows import WorkflowStatus, live_tasks, newest, read_statuses, stop, without_proofs
+from ..core.tasks.workflow_outcomes import find_numbers, read_extent, read_outcomes
+from ..core.tasks.workflows import WorkflowStatus, live_tasks, newest, read_statuses, stop, without_proofs
+from ..core.transport.reading_steps import Reading, arun_reading, run_reading
 from ..queues import get_client
 from .cancellation import acancel, cancel
 from .compat import TaskResultDoesNotExist

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..conf.options import nearest
+from ..conf.schedules import Schedule
 from ..core.ids import random_suffixes
-from ..options import nearest
-from ..schedule_entry import Schedule
 from ..schedules import entries
 from ..tasks.registry import find_task
 from ..tasks.round_trips import send

@@ -11,8 +11,8 @@ from asgiref.sync import sync_to_async
 from django.test.utils import override_settings
 from django.utils.module_loading import autodiscover_modules
 
-from ..conf import get_settings
-from ..core.call import Call
+from ..conf.settings import get_settings
+from ..core.transport.call import Call
 from ..tasks.call_key import bound_arguments
 from ..tasks.envelope import Envelope, decode
 from ..tasks.registry import find_task, registered_tasks
@@ -109,7 +109,7 @@ class Kit:
         milliseconds = round(seconds * 1000)
         for queue in all_queues():
             keys = (queue.keys.messages,)
-            queue.client.run(Call("testing/pass_time", keys, (milliseconds,), int))
+            queue.client.run(Call("queue/testing/pass_time", keys, (milliseconds,), int))
         pass_time_of_topics(milliseconds)
 
     def empty(self) -> None:

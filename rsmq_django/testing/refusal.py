@@ -19,10 +19,10 @@ from urllib.parse import quote
 import redis
 from django.core.exceptions import ImproperlyConfigured
 
-from ..caches import cache_url
-from ..conf import ConnectionSettings, get_settings
+from ..conf.caches import cache_url
+from ..conf.settings import ConnectionSettings, get_settings
 from ..core import Connection
-from ..core.connection import masked
+from ..core.transport.connection import masked
 from .server import started_url
 
 #: The methods of a Connection that access its server.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from asgiref.sync import async_to_sync
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client
 from ..tasks.running import current_run
 from ..worker.delivery import WorkQueue

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core.call import Call
-from ..core.topics import Bridge, Group, Topic, TopicMessage
-from ..core.topics.keys import group_keys
-from ..options import nearest
+from ..conf.options import nearest
+from ..core.topic import Bridge, Group, Topic, TopicMessage
+from ..core.topic.keys import group_keys
+from ..core.transport.call import Call
 from ..queues import get_client, get_queue
 from ..tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
 from ..worker.execute.invoke import connections_kept
@@ -85,4 +85,4 @@ def pass_time_of_topics(milliseconds: int) -> None:
     for declared in registered_topic_tasks():
         if isinstance(declared, TopicTask):
             keys = (group_keys(declared.topic, declared.group).due,)
-            get_client(declared.connection).run(Call("testing/pass_time", keys, (milliseconds,), int))
+            get_client(declared.connection).run(Call("queue/testing/pass_time", keys, (milliseconds,), int))

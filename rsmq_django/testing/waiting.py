@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..conf import get_settings
+from ..conf.settings import get_settings
 from ..core import Client, Queue, list_queues
-from ..core.bands import bands_of, split_band
-from ..core.browse import WHOLE_BODY, Failure, Page, Position, StoredMessage, page
 from ..core.errors import QueueNotFound
+from ..core.queue.bands import bands_of, split_band
+from ..core.queue.browse import WHOLE_BODY, Failure, Page, Position, StoredMessage, page
 from ..queues import get_client
 from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.sealing import peek

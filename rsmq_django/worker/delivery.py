@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..conf import QueueSettings, get_settings
+from ..conf.settings import QueueSettings, get_settings
 from ..core import Message, Queue
-from ..core.bands import lane_of, split_band
+from ..core.queue.bands import lane_of, split_band
 from ..core.reliable import ReliableQueue
 
 if TYPE_CHECKING:

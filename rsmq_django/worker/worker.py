@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from ..conf import QueueSettings, WorkerSettings
+from ..conf.settings import QueueSettings, WorkerSettings
 from ..core.limits import MAX_BATCH
 from ..core.log_lines import get_logger
 from .delivery import Delivery

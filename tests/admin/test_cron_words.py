@@ -4,7 +4,7 @@ import pytest
 from django.utils.translation import override
 
 from rsmq_django.admin.cron_words import cron_in_words, words_of
-from rsmq_django.timetable import Cron, Every
+from rsmq_django.conf.timetable import Cron, Every
 
 ENGLISH = {
     "30 3 * * MON-FRI": "weekdays at 03:30",

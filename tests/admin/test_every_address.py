@@ -15,10 +15,10 @@ from django.urls import reverse
 
 from rsmq_django import schedules
 from rsmq_django.core import Queue
-from rsmq_django.core.call import Call
 from rsmq_django.core.keys import workers_key
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.topics import Topic
+from rsmq_django.core.topic import Topic
+from rsmq_django.core.transport.call import Call
 from rsmq_django.live.row_keys import row_key
 from rsmq_django.tasks import call, group
 from tests.redis_server import PrivateServer
@@ -32,7 +32,7 @@ def things(mail: Queue, dead: Queue, server: PrivateServer, django_capture_on_co
     """One of each kind, by the name of its model."""
     message = mail.send(b'{"task": "shop.tasks.pay", "id": "t7", "args": [7], "kwargs": {}}')
     server.redis.hset("rsmq::result:t7", mapping={"status": "FAILED", "queue": "mail", "message": message})
-    mail.client.run(Call("worker/beat", (workers_key("rsmq"),), (30_000, "w1"), lambda reply: None))
+    mail.client.run(Call("tasks/worker/beat", (workers_key("rsmq"),), (30_000, "w1"), lambda reply: None))
     schedules.add("nightly", write, cron="0 4 * * *", args=["x"])
     orders = Topic("orders", mail.client)
     orders.publish("a", "b")

@@ -14,7 +14,7 @@ from django.utils import timezone, translation
 from rsmq_django import schedules
 from rsmq_django.admin import formats
 from rsmq_django.core import Queue
-from rsmq_django.core.topics import Topic
+from rsmq_django.core.topic import Topic
 from rsmq_django.live.times import as_datetime
 from tests.admin.conftest import MESSAGES, QUEUES
 from tests.admin.pages import text_of

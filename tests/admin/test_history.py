@@ -12,7 +12,7 @@ from django.test import Client as Browser
 from django.utils import timezone
 
 from rsmq_django.core import Queue
-from rsmq_django.core.fingerprint import fingerprint
+from rsmq_django.core.stats.fingerprint import fingerprint
 from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
 from rsmq_django.spark.lake import Lake
 from tests.admin.pages import rows_of, text_of, told

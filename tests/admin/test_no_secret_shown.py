@@ -12,7 +12,7 @@ from rsmq_django.admin.bodies import preview, shown
 from rsmq_django.admin.redaction import redact, redacted_value
 from rsmq_django.core import Queue
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.topics import Entry, Topic
+from rsmq_django.core.topic import Entry, Topic
 from rsmq_django.queues import get_client
 from rsmq_django.tasks.envelope import encode
 from tests.admin.conftest import MESSAGES

@@ -9,11 +9,11 @@ import pytest
 from django.test import Client as Browser
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.call import Call
-from rsmq_django.core.counters import report, sample
 from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.keys import workers_key
-from rsmq_django.core.processes import ProcessRecord, describe
+from rsmq_django.core.stats.counters import report, sample
+from rsmq_django.core.tasks.processes import ProcessRecord, describe
+from rsmq_django.core.transport.call import Call
 from rsmq_django.live import charted
 from rsmq_django.queues import ensure_queue
 from tests.admin.conftest import QUEUES
@@ -30,7 +30,7 @@ def count(client: Client, queue: str, *, at_s: float, **grown: int) -> None:
 
 def a_worker(client: Client, worker_id: str = "w1", *queues: str, state: str = "working") -> str:
     """A worker process that a supervisor has told about a moment ago."""
-    client.run(Call("worker/beat", (workers_key("rsmq"),), (30_000, worker_id), lambda reply: None))
+    client.run(Call("tasks/worker/beat", (workers_key("rsmq"),), (30_000, worker_id), lambda reply: None))
     record = ProcessRecord("web-1", 42, "1.0", 5000, 1 << 20, state, queues or ("mail",), ())
     client.run(describe("rsmq", worker_id, record))
     return worker_id

@@ -162,7 +162,7 @@ def test_no_removal_is_reported_where_the_outcome_is_unknown(browser: Browser, t
         raise OutcomeUnknown("the answer was lost")
 
     page = ask(browser, "purge", "mail")
-    monkeypatch.setattr("rsmq_django.core.moves.purge_as_seen", lost)
+    monkeypatch.setattr("rsmq_django.core.queue.moves.purge_as_seen", lost)
 
     done = confirm(browser, page, word="purge")
 

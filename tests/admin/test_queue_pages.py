@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
 from rsmq_django.core import Queue
-from rsmq_django.core.browse import page
+from rsmq_django.core.queue.browse import page
 from rsmq_django.queues import ensure_queue, pause_queue
 from rsmq_django.tasks import task
 from rsmq_django.tasks.registry import _tasks

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client as Browser
 
 from rsmq_django.core import Queue
-from rsmq_django.core.pause import pause
+from rsmq_django.core.queue.pause import pause
 from rsmq_django.queues import ensure_queue
 from tests.admin.conftest import QUEUES
 from tests.admin.pages import rows_of, text_of

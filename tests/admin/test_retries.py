@@ -9,9 +9,9 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
 from rsmq_django.core import Queue
-from rsmq_django.core.browse import page
-from rsmq_django.core.fingerprint import fingerprint
-from rsmq_django.core.retry_plans import Plan, begin, plans_of
+from rsmq_django.core.queue.browse import page
+from rsmq_django.core.queue.retry_plans import Plan, begin, plans_of
+from rsmq_django.core.stats.fingerprint import fingerprint
 from tests.admin.pages import text_of, told
 from tests.redis_server import PrivateServer
 

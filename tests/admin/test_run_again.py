@@ -14,7 +14,7 @@ from django.test import Client as Browser
 
 from rsmq_django.admin.task_forms import CallForm
 from rsmq_django.core import Queue
-from rsmq_django.core.browse import page
+from rsmq_django.core.queue.browse import page
 from rsmq_django.tasks import task
 from rsmq_django.tasks.registry import _tasks
 from rsmq_django.tasks.sealing import seal
@@ -168,7 +168,7 @@ def test_an_unsigned_call_is_not_signed_on_behalf_of_its_writer(
 def test_a_signed_call_is_run_again(browser: Browser, mail: Queue, charge: Any, server: PrivateServer, settings: Any):
     settings.RSMQ = {**settings.RSMQ, "QUEUES": {"default": {}, "mail": {"SIGNING_KEYS": ["k" * 32]}}}
     charge.using(queue_name="mail")
-    from rsmq_django.conf import get_settings
+    from rsmq_django.conf.settings import get_settings
 
     body = seal(
         b'{"task": "shop.tasks.charge", "args": [7]}', get_settings().queue("mail"), name="mail", namespace="rsmq"

@@ -11,9 +11,10 @@ from django.test import Client as Browser
 from django.utils import timezone
 from django.utils.html import escape
 
-from rsmq_django.core import Queue, runs
-from rsmq_django.core.events import FIELDS, read_event
-from rsmq_django.core.fingerprint import fingerprint
+from rsmq_django.core import Queue
+from rsmq_django.core.stats import runs
+from rsmq_django.core.stats.events import FIELDS, read_event
+from rsmq_django.core.stats.fingerprint import fingerprint
 from tests.admin.pages import rows_of, text_of
 from tests.redis_server import PrivateServer
 
@@ -114,7 +115,7 @@ def test_filter_that_cannot_be_understood_is_named_and_left_out(browser: Browser
 
 def test_page_reports_that_older_events_were_not_searched(browser: Browser, ran: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rsmq_django.live.runs.MOST_LOOKED_AT", 1)
-    monkeypatch.setattr("rsmq_django.core.runs.MAX_BATCH", 10)
+    monkeypatch.setattr("rsmq_django.core.stats.runs.MAX_BATCH", 10)
 
     page = browser.get(RUNS, {"outcome": "dead"})
 
@@ -125,7 +126,7 @@ def test_page_reports_that_older_events_were_not_searched(browser: Browser, ran:
 
 def test_search_without_a_match_continues_automatically(browser: Browser, ran: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rsmq_django.live.runs.MOST_LOOKED_AT", 1)
-    monkeypatch.setattr("rsmq_django.core.runs.MAX_BATCH", 10)
+    monkeypatch.setattr("rsmq_django.core.stats.runs.MAX_BATCH", 10)
     asked, looks = "?outcome=dead&q=t0", 0
 
     while not ids(page := browser.get(RUNS + asked)):
@@ -251,7 +252,7 @@ def test_trace_and_workflow_are_links(browser: Browser, mail: Queue, server: Pri
 
 @pytest.mark.parametrize("url", ["https://traces.example.org/", "javascript:{trace_id}", "{trace_id}", 7])
 def test_trace_url_that_cannot_be_one_is_an_error_of_the_settings(settings: Any, url: Any):
-    from rsmq_django.conf import read_settings
+    from rsmq_django.conf.settings import read_settings
 
     _, problems = read_settings({**settings.RSMQ, "ADMIN": {"TRACE_URL": url}})
 

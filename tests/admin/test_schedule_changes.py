@@ -13,10 +13,10 @@ from rsmq_django import schedules
 from rsmq_django.admin.schedule_forms import ScheduleForm
 from rsmq_django.admin.schedule_ticks import last_ticks, next_ticks
 from rsmq_django.core import Queue
-from rsmq_django.schedule_listing import Entry
 from rsmq_django.tasks import every, task
 from rsmq_django.tasks.registry import _tasks
 from rsmq_django.tasks.schedule import _declared, tick_ids
+from rsmq_django.tasks.schedule_listing import Entry
 from tests.admin.pages import text_of, told
 from tests.redis_server import PrivateServer
 

@@ -11,7 +11,7 @@ from rsmq_django.admin.bodies import preview, shown
 from rsmq_django.admin.redaction import HIDDEN, redacted_call, redacted_value
 from rsmq_django.core import Queue
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.topics import Topic
+from rsmq_django.core.topic import Topic
 from rsmq_django.queues import get_client
 from rsmq_django.tasks.envelope import Envelope, encode
 from tests.admin.conftest import MESSAGES, QUEUES

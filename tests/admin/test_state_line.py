@@ -20,7 +20,7 @@ from django.test import Client as Browser
 from rsmq_django.admin.state_line import INDEX_TEMPLATE, show_on_index
 from rsmq_django.core import Queue
 from rsmq_django.core.doctor.troubles import ORDER
-from rsmq_django.core.pause import pause
+from rsmq_django.core.queue.pause import pause
 from rsmq_django.live import installation
 from rsmq_django.queues import ensure_queue
 from tests import redis_server

@@ -13,8 +13,8 @@ from django.utils import translation
 
 from rsmq_django.admin.task_options import options_of
 from rsmq_django.core import Queue
-from rsmq_django.core.cardinality import MOST_TASKS, OTHER
-from rsmq_django.core.counters import report
+from rsmq_django.core.stats.cardinality import MOST_TASKS, OTHER
+from rsmq_django.core.stats.counters import report
 from rsmq_django.tasks import DISCARD, Concurrency, Rate, Unique, exponential, fixed, task, topic_task
 from rsmq_django.tasks.registry import _tasks
 from tests.admin.pages import rows_of, text_of

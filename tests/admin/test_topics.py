@@ -9,8 +9,8 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
 from rsmq_django.core import Client
-from rsmq_django.core.topics import Topic
-from rsmq_django.core.topics.lag import note_lag_call
+from rsmq_django.core.topic import Topic
+from rsmq_django.core.topic.lag import note_lag_call
 from rsmq_django.queues import get_client
 from tests.admin.pages import rows_of, text_of, told
 from tests.redis_server import PrivateServer

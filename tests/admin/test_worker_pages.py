@@ -9,10 +9,10 @@ from django.contrib.admin.utils import quote
 from django.test import Client as Browser
 
 from rsmq_django.core import Queue
-from rsmq_django.core.call import Call
 from rsmq_django.core.keys import workers_key
-from rsmq_django.core.processes import ProcessRecord, Running, describe
-from rsmq_django.core.stacks import MAX_STACK_CHARACTERS, read_stacks, tell_stacks
+from rsmq_django.core.tasks.processes import ProcessRecord, Running, describe
+from rsmq_django.core.tasks.stacks import MAX_STACK_CHARACTERS, read_stacks, tell_stacks
+from rsmq_django.core.transport.call import Call
 from tests.admin.pages import rows_of, text_of, told
 from tests.redis_server import PrivateServer
 
@@ -25,7 +25,7 @@ def a_worker(
 ) -> str:
     """A worker that a supervisor has told about; returns the address of its page."""
     client = queue.client
-    client.run(Call("worker/beat", (workers_key("rsmq"),), (30_000, worker_id), lambda reply: None))
+    client.run(Call("tasks/worker/beat", (workers_key("rsmq"),), (30_000, worker_id), lambda reply: None))
     record = ProcessRecord("web-1", 42, "1.0", 65_000, 1 << 20, state, ("mail",), running)
     client.run(describe("rsmq", worker_id, record))
     from rsmq_django.live.row_keys import row_key

@@ -10,12 +10,12 @@ from django.utils import timezone
 
 from rsmq_django import schedules
 from rsmq_django.core import Queue
-from rsmq_django.core.fingerprint import fingerprint
+from rsmq_django.core.queue.retry_plans import begin, go_on
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.retry_plans import begin, go_on
-from rsmq_django.core.stacks import tell_stacks
-from rsmq_django.core.topics import Topic
-from rsmq_django.core.topics.lag import note_lag_call
+from rsmq_django.core.stats.fingerprint import fingerprint
+from rsmq_django.core.tasks.stacks import tell_stacks
+from rsmq_django.core.topic import Topic
+from rsmq_django.core.topic.lag import note_lag_call
 from rsmq_django.live.row_keys import row_key
 from rsmq_django.pipeline.models import CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
 from rsmq_django.queues import ensure_queue

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from rsmq_django.core import Queue
-from rsmq_django.core.call import Call
-from rsmq_django.core.counters import report, sample
-from rsmq_django.core.histogram import bucket_of
 from rsmq_django.core.keys import workers_key
-from rsmq_django.core.processes import ProcessRecord, Running, describe
+from rsmq_django.core.stats.counters import report, sample
+from rsmq_django.core.stats.histogram import bucket_of
+from rsmq_django.core.tasks.processes import ProcessRecord, Running, describe
+from rsmq_django.core.transport.call import Call
 from rsmq_django.queues import ensure_queue
 
 PAY, SEND = "shop.tasks.charge_card", "shop.tasks.send_receipt"
@@ -42,7 +42,7 @@ def run_a_day(queue: Queue, *, also: str, held: Mapping[str, int] = MappingProxy
             client.connection.exchange([("HINCRBY", f"rsmq:{name}:Q", "totalsent", grown)])
             client.run(sample("rsmq", name, at_s=now - ago_s))
     ids = [f"web-eu-{host}-4{pid}17-a3f9c{pid}-19eec{pid}" for host in (1, 2) for pid in (1, 2)]
-    client.run(Call("worker/beat", (workers_key("rsmq"),), (30_000, *ids), lambda reply: None))
+    client.run(Call("tasks/worker/beat", (workers_key("rsmq"),), (30_000, *ids), lambda reply: None))
     for number, worker_id in enumerate(ids):
         running = tuple(Running(message_id, ms) for message_id, ms in (held if number == 0 else {}).items())
         record = ProcessRecord(

@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.utils import timezone
 
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.topics import Topic
+from rsmq_django.core.topic import Topic
 from rsmq_django.pipeline.models import FailureGroup, TaskHour
 from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.tasks import call, group

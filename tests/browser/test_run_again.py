@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rsmq_django.core.events import FIELDS
+from rsmq_django.core.stats.events import FIELDS
 from rsmq_django.queues import ensure_queue
 from tests.browser.chromium import Visitor
 from tests.redis_server import PrivateServer

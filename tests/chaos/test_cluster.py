@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.browse import count
+from rsmq_django.core.queue.browse import count
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import fixed
 from tests.cluster import Cluster

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import RedisFailure
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task, TaskContext, fixed
 from tests.fault_proxy import FaultProxy
@@ -28,7 +28,7 @@ def proxy(configure: Configure, server: PrivateServer) -> Iterator[FaultProxy]:
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
         for name in ("fetch", "succeed", "retry", "bury", "start", "release"):
-            server.redis.script_load(load_script(f"worker/{name}").source)
+            server.redis.script_load(load_script(f"tasks/worker/{name}").source)
         yield proxy
 
 
@@ -118,7 +118,7 @@ def test_lost_reply_changes_nothing(proxy: FaultProxy, script: str):
         return kind
 
     declared = declare(takes_context=True, max_attempts=2, backoff=fixed(0))(run)
-    proxy.lose_reply_to(load_script(f"worker/{script}").sha1.encode())
+    proxy.lose_reply_to(load_script(f"tasks/worker/{script}").sha1.encode())
 
     good, flaky, bad = (declared.enqueue(kind) for kind in attempts)
     with working(threads=3):

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from rsmq_django import schedules
-from rsmq_django.core.schedule import tick_id
+from rsmq_django.core.tasks.schedules import tick_id
 from rsmq_django.queues import get_queue
 from tests.redis_server import PrivateServer
 from tests.support import wait_until

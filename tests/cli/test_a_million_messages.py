@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.moves import MAX_SLICE
+from rsmq_django.core.queue.moves import MAX_SLICE
 from tests.cli.conftest import Result
 from tests.redis_server import PrivateServer
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.events import FIELDS
+from rsmq_django.core.stats.events import FIELDS
 from tests.cli.conftest import SCRIPT
 from tests.redis_server import PrivateServer
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.core.pause import paused
+from rsmq_django.core.queue.pause import paused
 from tests.cli.conftest import SCRIPT, Result
 from tests.redis_server import PrivateServer
 from tests.support import pass_time

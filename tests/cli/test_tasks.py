@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Queue
-from rsmq_django.core.events import FIELDS
-from rsmq_django.core.fingerprint import fingerprint
-from rsmq_django.core.retry_plans import plans_of
+from rsmq_django.core.queue.retry_plans import plans_of
+from rsmq_django.core.stats.events import FIELDS
+from rsmq_django.core.stats.fingerprint import fingerprint
 from tests.cli.conftest import SCRIPT, Result, Terminal
 from tests.redis_server import PrivateServer
 from tests.support import wait_until

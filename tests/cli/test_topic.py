@@ -9,7 +9,7 @@ import pytest
 
 from rsmq_django.core import Client, Queue
 from rsmq_django.core.errors import OutcomeUnknown
-from rsmq_django.core.topics import Entry, Topic
+from rsmq_django.core.topic import Entry, Topic
 from tests.cli.conftest import Result, Terminal
 
 Run = Callable[..., Result]

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import rsmq_django
+from rsmq_django.core.transport.call import script_path
+from tests.scripts import FILES
 
 PACKAGE = Path(rsmq_django.__file__).parent
 CORE = PACKAGE / "core"
 WITHOUT_DJANGO = sorted([*CORE.rglob("*.py"), *(PACKAGE / "spark").rglob("*.py"), PACKAGE / "__init__.py"])
-LUA_FILES = sorted(CORE.rglob("*.lua"))
 MAX_LUA_LINES = 66
 
 
@@ -125,26 +126,25 @@ def code_of(path: Path) -> str:
     return re.sub(r"--(?!\[\[)[^\n]*", "", path.read_text("utf-8"))
 
 
-def scripts_with(is_wrong: Callable[[str], object], *rooms: str) -> list[str]:
-    """Return the names of the scripts, of some rooms or of all, whose code is wrong."""
-    looked_at = [path for path in LUA_FILES if not rooms or path.parent.name in rooms]
-    return [named(path) for path in looked_at if is_wrong(code_of(path))]
+def scripts_with(is_wrong: Callable[[str], object], *folders: str) -> list[str]:
+    """Return the names of the scripts, of some folders or of all, whose code is wrong."""
+    looked_at = {name: path for name, path in FILES.items() if not folders or name.rpartition("/")[0] in folders}
+    assert looked_at
+    return [name for name, path in looked_at.items() if is_wrong(code_of(path))]
 
 
 def test_there_are_scripts_to_check():
-    assert {"queue/send", "queue/receive"} <= {
-        str(path.relative_to(CORE / "lua").with_suffix("")) for path in LUA_FILES
-    }
+    assert {"queue/send", "queue/receive", "parts/clock", "topic/parts/append"} <= FILES.keys()
 
 
 def test_scripts_open_with_a_comment_about_their_purpose():
-    first_lines = {named(path): path.read_text("utf-8").splitlines()[0] for path in LUA_FILES}
+    first_lines = {name: path.read_text("utf-8").splitlines()[0] for name, path in FILES.items()}
 
     assert not {name: line for name, line in first_lines.items() if not re.match(r"-- [A-Z].{15,}", line)}
 
 
 def test_scripts_are_short():
-    lines = {named(path): len(path.read_text("utf-8").splitlines()) for path in LUA_FILES}
+    lines = {name: len(path.read_text("utf-8").splitlines()) for name, path in FILES.items()}
 
     assert not {name: count for name, count in lines.items() if count > MAX_LUA_LINES}
 
@@ -166,14 +166,14 @@ def test_no_script_walks_the_keyspace():
 
 def test_no_script_on_a_queue_reads_its_whole_hash():
     # The hash holds every body: reading it takes most of a second where there are a hundred thousand messages.
-    rooms = ("queue", "shared", "worker")
-    assert not scripts_with(lambda code: re.search(r"HGETALL|HKEYS|HVALS", code, re.I), *rooms)
+    folders = ("queue", "parts", "tasks/worker", "tasks/worker/parts")
+    assert not scripts_with(lambda code: re.search(r"HGETALL|HKEYS|HVALS", code, re.I), *folders)
 
     def reads_other_than_the_record_of_holds(code: str) -> bool:
         # The record of what one worker holds is small, and is read in slices.
         return any('"HSCAN", holds, ' not in line for line in code.splitlines() if "HSCAN" in line.upper())
 
-    assert not scripts_with(reads_other_than_the_record_of_holds, *rooms)
+    assert not scripts_with(reads_other_than_the_record_of_holds, *folders)
 
 
 def test_no_script_parses_a_payload():
@@ -199,12 +199,26 @@ def test_scripts_bound_their_loops():
     assert not scripts_with(lambda code: re.search(r"\bwhile\s+true\b|\brepeat\b|\bgoto\b", code))
 
 
-def test_included_files_exist():
-    names = {name for path in LUA_FILES for name in re.findall(r"^--#include (\S+)$", path.read_text("utf-8"), re.M)}
+def included() -> set[str]:
+    """Return the names that scripts include."""
+    texts = [path.read_text("utf-8") for path in FILES.values()]
+    return {name for text in texts for name in re.findall(r"^--#include (\S+)$", text, re.M)}
 
-    assert names
-    assert not {name for name in names if not (CORE / "lua" / f"{name}.lua").is_file()}
+
+def test_included_files_exist():
+    assert included()
+    assert not included() - FILES.keys()
+
+
+def test_exactly_the_files_in_folders_called_parts_are_included():
+    library = {"reliable/parts/library"}  # one text of Redis functions, which is put together in Python
+
+    assert {name for name in FILES if "parts" in name.split("/")} - library == included() - library
+
+
+def test_every_script_is_where_its_name_says():
+    assert {name: CORE / script_path(name) for name in FILES} == FILES
 
 
 def test_shared_parts_get_their_keys_as_parameters():
-    assert not scripts_with(lambda code: "KEYS" in code, "shared")
+    assert not scripts_with(lambda code: "KEYS" in code, "parts")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.scripts import FILES
+
 PACKAGE = Path(__file__).parents[2] / "rsmq_django"
-LUA = PACKAGE / "core" / "lua"
 #: Commands that change nothing.
 READS = set(
     """
@@ -22,17 +23,17 @@ READS = set(
 #: Scripts whose second run takes further messages, sends again, or answers that there was nothing to do.
 DONE_ONCE = set(
     """
-    browse/claim_step events/append limits/take moves/discard moves/move moves/purge moves/redrive outbox/cancel
-    queue/create queue/delete_queue reliable/move reliable/pop retry/begin retry/return spark/adopt tasks/cancel
-    tasks/enqueue tasks/enqueue_unique testing/pass_time topic/forward topic/lease topic/read topic/seek worker/crash
-    worker/fetch
+    queue/browse/claim_step queue/bulk/adopt queue/create queue/delete_queue queue/moves/discard queue/moves/move
+    queue/moves/purge queue/moves/redrive queue/retry/begin queue/retry/return queue/testing/pass_time reliable/move
+    reliable/pop stats/events/append tasks/cancel tasks/enqueue tasks/enqueue_unique tasks/limits/take
+    tasks/outbox/cancel tasks/worker/crash tasks/worker/fetch topic/forward topic/lease topic/read topic/seek
     """.split()
 )
 
 
 @cache
 def source_of(script: str) -> str:
-    text = (LUA / f"{script}.lua").read_text("utf-8")
+    text = FILES[script].read_text("utf-8")
     return text + "".join(source_of(line.split()[1]) for line in text.splitlines() if line.startswith("--#include "))
 
 
@@ -60,7 +61,7 @@ def calls() -> list[tuple[str, str, object]]:
     [
         pytest.param(where, is_repeatable, id=f"{script} in {where.partition(':')[0]}")
         for where, script, is_repeatable in calls()
-        if (LUA / f"{script}.lua").is_file() and only_reads(script)
+        if script in FILES and only_reads(script)
     ],
 )
 def test_a_call_that_only_reads_is_repeated_when_its_reply_was_lost(where: str, is_repeatable: object):
@@ -72,7 +73,7 @@ def test_a_call_that_only_reads_is_repeated_when_its_reply_was_lost(where: str, 
     [
         pytest.param(script, where, is_repeatable, id=f"{script} in {where.partition(':')[0]}")
         for where, script, is_repeatable in calls()
-        if (LUA / f"{script}.lua").is_file() and not only_reads(script)
+        if script in FILES and not only_reads(script)
     ],
 )
 def test_a_call_that_writes_is_repeated_unless_the_second_time_does_or_answers_something_else(

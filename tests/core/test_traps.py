@@ -3,31 +3,31 @@
 The table says which; those without a file in front stand below. A test compares it with the tests that exist.
 
  1 ghosts
-     core/test_queue_server.py::test_ghost_queue_is_not_taken_for_a_queue
-     core/test_queue_send.py::test_sending_to_a_missing_queue_leaves_nothing_behind
-     core/test_doctor_repair.py::test_messages_of_a_ghost_can_be_received_afterwards
+     core/queue/test_server.py::test_ghost_queue_is_not_taken_for_a_queue
+     core/queue/test_send.py::test_sending_to_a_missing_queue_leaves_nothing_behind
+     core/doctor/test_repair.py::test_messages_of_a_ghost_can_be_received_afterwards
  2 half-created queues
-     core/test_queue_server.py::test_create_fills_the_gaps_of_a_half_created_queue
-     core/test_queue_lifecycle.py::test_creating_a_half_created_queue_lists_it_again
+     core/queue/test_server.py::test_create_fills_the_gaps_of_a_half_created_queue
+     core/queue/test_lifecycle.py::test_creating_a_half_created_queue_lists_it_again
  3 lost scripts
-     core/test_queue_server.py::test_every_operation_survives_the_loss_of_the_scripts
-     core/test_queue_server.py::test_batch_of_calls_survives_the_loss_of_the_scripts
+     core/queue/test_server.py::test_every_operation_survives_the_loss_of_the_scripts
+     core/queue/test_server.py::test_batch_of_calls_survives_the_loss_of_the_scripts
      test_scripts_are_sent_once_and_not_with_every_call
  4 values passed as keys
      core/test_imports.py::test_no_script_builds_a_key
-     core/test_queue_acl.py::test_worker_does_everything_a_queue_can
+     core/queue/test_acl.py::test_worker_does_everything_a_queue_can
      test_cluster_with_a_hash_tag_in_the_namespace_serves_every_operation
  5 reading whole hashes
      core/test_imports.py::test_no_script_on_a_queue_reads_its_whole_hash
      test_no_operation_uses_a_command_that_grows_with_the_queue
  6 fields left behind
-     core/test_queue_settle.py::test_deleted_message_leaves_no_data_behind
-     core/test_doctor_repair.py::test_orphaned_bodies_become_messages_of_a_queue_of_their_own
+     core/queue/test_settle.py::test_deleted_message_leaves_no_data_behind
+     core/doctor/test_repair.py::test_orphaned_bodies_become_messages_of_a_queue_of_their_own
  7 phantoms
-     core/test_queue_receive.py::test_young_phantom_is_left_alone_and_the_next_message_delivered
-     core/test_phantoms.py::test_removed_phantom_is_counted_and_named
+     core/queue/test_receive.py::test_young_phantom_is_left_alone_and_the_next_message_delivered
+     core/queue/test_phantoms.py::test_removed_phantom_is_counted_and_named
  8 clocks
-     core/test_queue_send.py::test_ids_of_a_batch_carry_successive_microseconds
+     core/queue/test_send.py::test_ids_of_a_batch_carry_successive_microseconds
      test_clock_of_this_machine_does_not_matter
      test_server_clock_that_is_set_back_delays_messages_and_breaks_nothing
  9 colliding ids
@@ -35,25 +35,25 @@ The table says which; those without a file in front stand below. A test compares
      test_forked_processes_draw_different_ids
      test_id_that_exists_keeps_its_place
 10 Lua, RESP and types
-     core/test_queue_foreign.py::test_first_receive_that_is_missing_stays_unknown
-     core/test_queue_send.py::test_large_scores_are_stored_without_an_exponent
-     core/test_connection.py::test_options_in_the_url_do_not_change_how_replies_are_read
+     core/queue/test_foreign.py::test_first_receive_that_is_missing_stays_unknown
+     core/queue/test_send.py::test_large_scores_are_stored_without_an_exponent
+     core/transport/test_connection.py::test_options_in_the_url_do_not_change_how_replies_are_read
 11 zero, empty, overflow
-     core/test_queue_lifecycle.py::test_zero_is_a_value_and_not_the_absence_of_one
-     core/test_queue_send.py::test_delay_of_zero_overrides_the_delay_of_the_queue
-     core/test_queue_send.py::test_body_comes_back_byte_for_byte
-     core/test_queue_receive.py::test_longest_visibility_timeout_does_not_overflow
+     core/queue/test_lifecycle.py::test_zero_is_a_value_and_not_the_absence_of_one
+     core/queue/test_send.py::test_delay_of_zero_overrides_the_delay_of_the_queue
+     core/queue/test_send.py::test_body_comes_back_byte_for_byte
+     core/queue/test_receive.py::test_longest_visibility_timeout_does_not_overflow
 12 names, ids and values
-     core/test_queue_validation.py::test_illegal_names_are_refused
-     core/test_queue_settle.py::test_id_of_an_impossible_form_is_refused
-     core/test_queue_settle.py::test_receipt_named_like_an_attribute_never_costs_the_queue_that_attribute
+     core/queue/test_validation.py::test_illegal_names_are_refused
+     core/queue/test_settle.py::test_id_of_an_impossible_form_is_refused
+     core/queue/test_settle.py::test_receipt_named_like_an_attribute_never_costs_the_queue_that_attribute
 13 sizes
-     core/test_queue_send.py::test_size_is_counted_in_bytes_and_not_in_characters
+     core/queue/test_send.py::test_size_is_counted_in_bytes_and_not_in_characters
      test_body_that_is_too_long_for_its_queue_is_received_anyway
 14 no owner
-     core/test_queue_settle.py::test_late_delete_is_refused_and_does_not_change_the_new_lease
-     core/test_queue_settle.py::test_late_extension_is_refused_and_does_not_change_the_new_lease
-     core/test_stateful.py::test_broken_script_is_found_out
+     core/queue/test_settle.py::test_late_delete_is_refused_and_does_not_change_the_new_lease
+     core/queue/test_settle.py::test_late_extension_is_refused_and_does_not_change_the_new_lease
+     core/queue/test_stateful.py::test_broken_script_is_found_out
 15 heartbeats
      worker/lease/test_leases.py::test_queue_without_a_visibility_timeout_is_worked_on_under_a_lease
      worker/test_outcomes.py::test_failed_message_is_invisible_for_the_backoff
@@ -63,37 +63,37 @@ The table says which; those without a file in front stand below. A test compares
 17 poison
      worker/test_outcomes.py::test_message_whose_worker_died_at_each_attempt_is_not_run_again
      worker/test_outcomes.py::test_dead_letter_is_the_message_itself
-     core/test_browse.py::test_reading_leaves_no_trace
-     core/test_moves.py::test_old_receipt_means_nothing_after_a_redrive
+     core/queue/test_browse.py::test_reading_leaves_no_trace
+     core/queue/test_moves.py::test_old_receipt_means_nothing_after_a_redrive
 18 order
-     core/test_queue_receive.py::test_batch_with_a_visibility_timeout_of_zero_gives_each_message_once
+     core/queue/test_receive.py::test_batch_with_a_visibility_timeout_of_zero_gives_each_message_once
      test_released_message_is_after_older_ones
 19 realtime
-     core/test_queue_send.py::test_realtime_queue_publishes_the_number_of_messages
+     core/queue/test_send.py::test_realtime_queue_publishes_the_number_of_messages
      worker/fetch/test_wakeup.py::test_delayed_message_is_taken_when_it_is_due
      worker/fetch/test_wakeup.py::test_sender_that_does_not_publish_is_noticed_by_polling
 20 eviction
-     core/test_doctor_examine.py::test_server_that_evicts_queues_is_reported
-     core/test_tolerant_reader.py::test_doctor_reports_the_leftovers_of_every_client_and_nothing_else
+     core/doctor/test_examine.py::test_server_that_evicts_queues_is_reported
+     core/queue/test_tolerant_reader.py::test_doctor_reports_the_leftovers_of_every_client_and_nothing_else
 21 half-made hashes
-     core/test_queue_lifecycle.py::test_setting_attributes_of_a_missing_queue_writes_nothing
-     core/test_doctor_repair.py::test_gaps_are_filled_and_existing_values_stay
+     core/queue/test_lifecycle.py::test_setting_attributes_of_a_missing_queue_writes_nothing
+     core/doctor/test_repair.py::test_gaps_are_filled_and_existing_values_stay
 22 mixed units
      worker/fetch/test_queues.py::test_seconds_taken_for_milliseconds_stop_the_worker_before_it_takes_a_message
-     core/test_doctor_examine.py::test_attribute_that_differs_from_the_settings_is_reported
+     core/doctor/test_examine.py::test_attribute_that_differs_from_the_settings_is_reported
 23 hidden defaults
-     core/test_queue_receive.py::test_visibility_timeout_of_the_queue_is_the_default
-     core/test_queue_send.py::test_delay_of_the_queue_is_the_default
+     core/queue/test_receive.py::test_visibility_timeout_of_the_queue_is_the_default
+     core/queue/test_send.py::test_delay_of_the_queue_is_the_default
 24 pops that block
      test_no_script_takes_messages_without_a_lease
 
 Of a full or flaky server:
 25 full memory
-     core/test_queue_server.py::test_full_server_can_be_drained
-     core/test_doctor_repair.py::test_repair_works_on_a_full_server_or_reports_the_reason
+     core/queue/test_server.py::test_full_server_can_be_drained
+     core/doctor/test_repair.py::test_repair_works_on_a_full_server_or_reports_the_reason
 26 lost replies
-     core/test_connection_lost_replies.py::test_send_with_a_lost_reply_is_reported_and_never_sent_again
-     core/test_connection_lost_replies.py::test_receive_with_a_lost_reply_hides_one_message_and_no_second
+     core/transport/test_connection_lost_replies.py::test_send_with_a_lost_reply_is_reported_and_never_sent_again
+     core/transport/test_connection_lost_replies.py::test_receive_with_a_lost_reply_hides_one_message_and_no_second
 27 huge bodies
      test_huge_body_is_refused_before_anything_is_sent
 """
@@ -113,21 +113,20 @@ from pathlib import Path
 import pytest
 import redis
 
-import rsmq_django
 from rsmq_django.core import Client, Connection, Queue, list_queues
-from rsmq_django.core import client as client_module
-from rsmq_django.core import queue as queue_module
-from rsmq_django.core.call import Script, load_script
 from rsmq_django.core.doctor import examine, repair
 from rsmq_django.core.errors import MessageTooLong, ServerRefused
 from rsmq_django.core.ids import random_suffix
 from rsmq_django.core.limits import MAX_BODY_BYTES
+from rsmq_django.core.queue import queue as queue_module
+from rsmq_django.core.transport import client as client_module
+from rsmq_django.core.transport.call import Script, load_script
 from rsmq_django.embedded.binary import find_server
 from tests.redis_server import PrivateServer
+from tests.scripts import FILES
 from tests.support import pass_time, wait_until
 
 TESTS = Path(__file__).parent.parent
-LUA = Path(rsmq_django.__file__).parent / "core" / "lua"
 
 
 def guards() -> dict[int, list[str]]:
@@ -409,7 +408,7 @@ def test_released_message_is_after_older_ones(queue: Queue):
 
 
 def test_no_script_takes_messages_without_a_lease():
-    texts = {str(path.relative_to(LUA)): path.read_text("utf-8") for path in LUA.rglob("*.lua")}
+    texts = {name: path.read_text("utf-8") for name, path in FILES.items()}
 
     assert texts
     assert not [name for name, text in texts.items() if re.search(r"B?ZM?POP(MIN|MAX)?\b", text)]

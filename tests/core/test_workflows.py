@@ -9,16 +9,8 @@ import pytest
 from rsmq_django.core import Client, Queue
 from rsmq_django.core.errors import MessageTooLong
 from rsmq_django.core.limits import MAX_BATCH
-from rsmq_django.core.readings import run_reading
-from rsmq_django.core.workflow_outcomes import (
-    TOO_LONG,
-    Extent,
-    find_numbers,
-    numbers_in,
-    outcomes,
-    read_extent,
-)
-from rsmq_django.core.workflows import (
+from rsmq_django.core.tasks.workflow_outcomes import TOO_LONG, Extent, find_numbers, numbers_in, outcomes, read_extent
+from rsmq_django.core.tasks.workflows import (
     Batch,
     Target,
     Unfinished,
@@ -40,6 +32,7 @@ from rsmq_django.core.workflows import (
     start,
     stop,
 )
+from rsmq_django.core.transport.reading_steps import run_reading
 from tests.redis_server import PrivateServer
 
 WEEK_MS = 7 * 86_400_000
@@ -117,7 +110,7 @@ def test_creating_it_again_changes_nothing_and_returns_the_missing_queues(flow: 
 
 @pytest.mark.parametrize("how", ["create", "start"])
 def test_only_the_newest_are_listed(client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch, how: str):
-    monkeypatch.setattr("rsmq_django.core.workflows.MAX_LISTED", 2)
+    monkeypatch.setattr("rsmq_django.core.tasks.workflows.MAX_LISTED", 2)
     options: dict[str, Any] = {"keep_ms": WEEK_MS, "fields": {}}
     for name in ("a", "b", "c"):
         if how == "create":
@@ -510,13 +503,13 @@ def test_outcomes_are_read_until_the_reply_is_full(flow: Flow, client: Client, m
 
     assert read(0, 1, 2, 3, 4) == [(b"11", b""), (b"22", b""), (b"", b"{}"), (b"55555", b""), (b"", b"")]
     assert read(0, 2, failures_only=True) == [(b"", b""), (b"", b"{}")]
-    monkeypatch.setattr("rsmq_django.core.workflow_outcomes.MAX_TRIP_BYTES", 4)
+    monkeypatch.setattr("rsmq_django.core.tasks.workflow_outcomes.MAX_TRIP_BYTES", 4)
     assert read(0, 1, 2) == [(b"11", b""), (b"22", b"")]
-    monkeypatch.setattr("rsmq_django.core.workflow_outcomes.MAX_TRIP_BYTES", 5)
+    monkeypatch.setattr("rsmq_django.core.tasks.workflow_outcomes.MAX_TRIP_BYTES", 5)
     assert read(0, 1, 2, 3) == [(b"11", b""), (b"22", b""), (b"", b"{}")]
-    monkeypatch.setattr("rsmq_django.core.workflow_outcomes.MAX_OUTCOME_BYTES", 5)
+    monkeypatch.setattr("rsmq_django.core.tasks.workflow_outcomes.MAX_OUTCOME_BYTES", 5)
     assert read(3) == [(b"55555", b"")]
-    monkeypatch.setattr("rsmq_django.core.workflow_outcomes.MAX_OUTCOME_BYTES", 4)
+    monkeypatch.setattr("rsmq_django.core.tasks.workflow_outcomes.MAX_OUTCOME_BYTES", 4)
     assert read(3, 2) == [(TOO_LONG, b""), (b"", TOO_LONG)]
     flow.server.redis.delete(STATE)
     assert read(0) == []
@@ -580,7 +573,7 @@ def test_beginnings_of_later_bodies_are_read(flow: Flow, client: Client, server:
 def test_fields_that_are_too_long_are_not_read(flow: Flow, client: Client, monkeypatch: pytest.MonkeyPatch):
     flow.options["fields"] = {"name": "12345678", "kind": "123456789"}
     flow.create()
-    monkeypatch.setattr("rsmq_django.core.workflows.MAX_FIELD_BYTES", 8)
+    monkeypatch.setattr("rsmq_django.core.tasks.workflows.MAX_FIELD_BYTES", 8)
     flow.server.redis.hset(STATE, "created_ms", 5)
 
     known, gone = client.run(read_statuses("rsmq", ["w", "nobody"]))

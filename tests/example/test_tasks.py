@@ -12,7 +12,7 @@ from django.utils import timezone
 from example_project.flightboard import gates, tasks
 from example_project.flightboard.models import Claim, DayReport, DelayNotice, FinishedTask, Flight, Tracker, Weather
 from rsmq_django.core import Message
-from rsmq_django.core.topics import TopicMessage
+from rsmq_django.core.topic import TopicMessage
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Retry
 

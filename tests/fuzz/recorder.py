@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any
 
-from rsmq_django.core.call import Call
+from rsmq_django.core.transport.call import Call
 
 MOST_CALLS, MOST_WORDS, LONGEST_WORD = 3, 60, 1000
 _seen: dict[str, set[tuple[int, int]]] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rsmq_django.core import Client
-from rsmq_django.core.browse import read_failure
-from rsmq_django.core.call import Call
-from rsmq_django.core.stacks import read_stacks
-from rsmq_django.core.topics.replies import read_headers
+from rsmq_django.core.queue.browse import read_failure
+from rsmq_django.core.tasks.stacks import read_stacks
+from rsmq_django.core.topic.replies import read_headers
+from rsmq_django.core.transport.call import Call
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_backends
 from rsmq_django.tasks.workflow_state import Failure, read_outcome
 from tests.redis_server import PrivateServer
@@ -79,14 +79,14 @@ def test_place_in_a_limit_that_no_worker_wrote_is_removed(client: Client, server
     server.redis.hset("rsmq::limit:a", "other", place)
     keys = ("rsmq::limit:a", "rsmq::limit:a:turn", "rsmq:jobs", "rsmq:jobs:Q")
 
-    assert client.run(Call("limits/take", keys, (*LIMIT, "concurrency", 1, 0, 1000, "jobs"), list)) == [1]
+    assert client.run(Call("tasks/limits/take", keys, (*LIMIT, "concurrency", 1, 0, 1000, "jobs"), list)) == [1]
 
 
 def test_schedule_state_that_is_not_a_time_does_not_block_the_others(client: Client, server: PrivateServer):
     server.redis.rpush("rsmq::limit:a", "x")
     keys = ("rsmq::limit:a", "rsmq::limit:a:turn", "rsmq:jobs", "rsmq:jobs:Q")
 
-    assert client.run(Call("limits/take", keys, (*LIMIT, "rate", 1, 1000, 1000, "jobs"), list)) == [1]
+    assert client.run(Call("tasks/limits/take", keys, (*LIMIT, "rate", 1, 1000, 1000, "jobs"), list)) == [1]
 
 
 def test_turn_that_is_not_a_time_is_a_turn_of_the_past(client: Client, server: PrivateServer):
@@ -94,6 +94,6 @@ def test_turn_that_is_not_a_time_is_a_turn_of_the_past(client: Client, server: P
     server.redis.set("rsmq::limit:a:turn", "x")
     keys = ("rsmq::limit:a", "rsmq::limit:a:turn", "rsmq:jobs", "rsmq:jobs:Q")
 
-    may_run, wait_ms = client.run(Call("limits/take", keys, (*LIMIT, "rate", 1, 60_000, 60_000, "jobs"), list))
+    may_run, wait_ms = client.run(Call("tasks/limits/take", keys, (*LIMIT, "rate", 1, 60_000, 60_000, "jobs"), list))
 
     assert may_run == 0 and 0 < wait_ms <= 120_000

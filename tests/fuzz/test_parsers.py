@@ -15,15 +15,18 @@ from cryptography.fernet import Fernet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsmq_django.conf import QueueSettings
-from rsmq_django.core import browse, counters, dead_letters, events, processes, retry_plans, schedule, stacks, workflows
-from rsmq_django.core.counts import Counts
+from rsmq_django.conf.schedules import from_json, signature_in
+from rsmq_django.conf.settings import QueueSettings
+from rsmq_django.core.queue import browse, dead_letters, retry_plans
+from rsmq_django.core.queue.replies import read_attributes, read_messages
 from rsmq_django.core.reliable import replies as reliable
-from rsmq_django.core.replies import read_attributes, read_messages
-from rsmq_django.core.topics import replies as topics
+from rsmq_django.core.stats import counters, events
+from rsmq_django.core.stats.counts import Counts
+from rsmq_django.core.tasks import processes, stacks, workflows
+from rsmq_django.core.tasks import schedules as schedule
+from rsmq_django.core.topic import replies as topics
 from rsmq_django.live.messages import Cursor
 from rsmq_django.live.places import message_place_of, place_of
-from rsmq_django.schedule_entry import from_json, signature_in
 from rsmq_django.tasks.compat import TaskResultDoesNotExist
 from rsmq_django.tasks.envelope import Envelope, Unreadable, decode
 from rsmq_django.tasks.membership import membership_of

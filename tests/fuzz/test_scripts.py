@@ -16,18 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rsmq_django.core
 from rsmq_django.core import Client, Connection
-from rsmq_django.core.call import Call
 from rsmq_django.core.errors import OutcomeUnknown, QueueFull, RsmqError
+from rsmq_django.core.transport.call import Call
 from tests.fuzz.budget import examples
 from tests.redis_server import PrivateServer
+from tests.scripts import FILES
 
 #: Time to find the smallest example of what fails.
 pytestmark = pytest.mark.deadline(600)
 
-LUA = Path(rsmq_django.core.__file__).parent / "lua"
-_TEXTS = {str(path.relative_to(LUA).with_suffix("")): path.read_text() for path in LUA.rglob("*.lua")}
+_TEXTS = {name: path.read_text() for name, path in FILES.items()}
 _INCLUDED = {name for text in _TEXTS.values() for name in re.findall(r"^--#include (\S+)$", text, re.MULTILINE)}
 CALLS: dict[str, list[tuple[list[str], list[str]]]] = {}
 for _line in (Path(__file__).parent / "calls.jsonl").read_text().splitlines():

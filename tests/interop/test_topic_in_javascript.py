@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rsmq_django.core import Client, Connection
-from rsmq_django.core.topics import Topic
+from rsmq_django.core.topic import Topic
 from tests.redis_server import PrivateServer
 
 pytestmark = pytest.mark.interop

@@ -21,7 +21,7 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.core.outbox import Relayed, RelayItem, confirm, relay
+from rsmq_django.core.tasks.outbox import Relayed, RelayItem, confirm, relay
 from rsmq_django.outbox.batch_size import BatchSize
 from rsmq_django.outbox.models import OutboxMessage
 from rsmq_django.outbox.relay import Relay, prune

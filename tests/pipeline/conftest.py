@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.histogram import Histogram
+from rsmq_django.core.stats.histogram import Histogram
 from rsmq_django.spark.events import SCHEMA
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.schemas import FAILURES, HOURLY

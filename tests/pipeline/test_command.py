@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from rsmq_django.core import Queue
-from rsmq_django.core.fingerprint import fingerprint
+from rsmq_django.core.stats.fingerprint import fingerprint
 from rsmq_django.management.commands.rsmq_pipeline import Command
 from rsmq_django.pipeline.health import java_version
 from rsmq_django.pipeline.models import TaskHour

@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from rsmq_django.core.histogram import Histogram
+from rsmq_django.core.stats.histogram import Histogram
 from rsmq_django.pipeline import history
 from rsmq_django.pipeline.models import SloBurn
 from rsmq_django.pipeline.publish import publish

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from rsmq_django.core.events import VALUES
+from rsmq_django.core.stats.events import VALUES
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.events import FIELDS, rows
 from rsmq_django.spark.lake import Lake

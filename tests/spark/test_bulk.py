@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.core.bulk import Job
 from rsmq_django.core.errors import ConnectionFailed, MessageTooLong, QueueNotFound
+from rsmq_django.core.queue.bulk import Job
 from rsmq_django.spark.bulk import BulkSender, Staged, resume, unfinished_jobs
 from rsmq_django.spark.errors import PipelineError, RunAborted, StageLost, WrongOption
 from rsmq_django.spark.server import Server

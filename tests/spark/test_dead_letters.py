@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.core.fingerprint import fingerprint
+from rsmq_django.core.stats.fingerprint import fingerprint
 from rsmq_django.spark.dead_letters import SCHEMA, DeadLetters
 from rsmq_django.spark.options import Options
 from tests.redis_server import PrivateServer

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rsmq_django.core.streams import READER_SILENT_MS, trim
+from rsmq_django.core.transport.streams import READER_SILENT_MS, trim
 from rsmq_django.spark.checkpoint import finished_offset, planned_rows
 from rsmq_django.spark.errors import AlreadyRunning, PipelineError
 from rsmq_django.spark.finalize import trim_events

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsmq_django.core.histogram import Histogram
+from rsmq_django.core.stats.histogram import Histogram
 from rsmq_django.spark.anomalies import HourMetrics, find_anomalies
 from rsmq_django.spark.burn import Objective, budget_left, burn, read_objectives
 from rsmq_django.spark.capacity import Demand, advise, arrival_rate_per_s, slots_needed

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.timetable import Cron
+from rsmq_django.conf.timetable import Cron
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 FIRST_YEAR, LAST_YEAR = 2020, 2029

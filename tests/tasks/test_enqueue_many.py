@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import list_queues
-from rsmq_django.core.bands import band_name
 from rsmq_django.core.errors import ConnectionFailed, MessageTooLong, OutcomeUnknown, PartlyDone, QueueFull
+from rsmq_django.core.queue.bands import band_name
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Task, TaskResultStatus, Unique, task
 from rsmq_django.tasks.compat import HAS_NATIVE_TASKS

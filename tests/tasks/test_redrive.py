@@ -11,8 +11,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 
-from rsmq_django.core.dead_letters import LONGEST_TEXT, MOST_LIVES, lives_of
 from rsmq_django.core.errors import QueueNotFound
+from rsmq_django.core.queue.dead_letters import LONGEST_TEXT, MOST_LIVES, lives_of
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.redrive import redrive
 from rsmq_django.tasks import TaskContext, fixed

@@ -12,7 +12,7 @@ from cryptography.fernet import Fernet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsmq_django.conf import QueueSettings, read_settings
+from rsmq_django.conf.settings import QueueSettings, read_settings
 from rsmq_django.tasks import sealing
 from rsmq_django.tasks.envelope import Unreadable
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from rsmq_django.timetable import (
+from rsmq_django.conf.timetable import (
     MAX_TICKS,
     Cron,
     Every,

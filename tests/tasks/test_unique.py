@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.core.errors import BrokenQueue
-from rsmq_django.core.moves import purge
+from rsmq_django.core.queue.moves import purge
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import Retry, Task, Unique, tagged
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends

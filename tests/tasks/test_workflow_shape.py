@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.workflows import MAX_MEMBERS
+from rsmq_django.core.tasks.workflows import MAX_MEMBERS
 from rsmq_django.tasks.workflow_shape import MAX_IDS, MAX_PATH, MAX_RUNS, Run, Shape, Steps, read_shape, shape_text
 
 

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rsmq_django import schedules
-from rsmq_django.conf import get_settings
+from rsmq_django.conf.settings import get_settings
 from rsmq_django.core import Message
 from rsmq_django.core.errors import RsmqError
 from rsmq_django.queues import ensure_queue, get_queue

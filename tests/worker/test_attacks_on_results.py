@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 
-from rsmq_django.core.browse import page
-from rsmq_django.core.moves import move
+from rsmq_django.core.queue.browse import page
+from rsmq_django.core.queue.moves import move
 from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.redrive import redrive
 from rsmq_django.tasks import cancel, current_task, progress_of

@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 
 from rsmq_django import schedules
 from rsmq_django.core.keys import schedule_keys
-from rsmq_django.core.schedule import tick_id
+from rsmq_django.core.tasks.schedules import tick_id
 from rsmq_django.tasks import every
 from rsmq_django.tasks.schedule import UnsignedSchedule
 from tests.redis_server import PrivateServer

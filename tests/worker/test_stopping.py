@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.call import load_script
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import TaskContext
 from rsmq_django.worker.execute import pool
@@ -226,7 +226,7 @@ def test_stop_that_comes_while_a_turn_is_under_way_is_heeded_at_once(
 def test_giving_back_counts_once_when_the_reply_was_lost(configure: Configure, server: PrivateServer, gate: Gate):
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
-        script = load_script("worker/release")
+        script = load_script("tasks/worker/release")
         server.redis.script_load(script.source)
         gate.task(max_attempts=1).enqueue_many([[name] for name in range(5)])
         worker = new_worker(threads=1)

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rsmq_django.core import backoff as backoff
-from rsmq_django.core.backoff import ReconnectBackoff
 from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.core.transport import backoff as backoff
+from rsmq_django.core.transport.backoff import ReconnectBackoff
 from rsmq_django.outbox import batch_size as batch_size
 from rsmq_django.outbox import relay_process as relay_process
 from rsmq_django.outbox.batch_size import BatchSize
@@ -42,7 +42,7 @@ def waits_of(trouble: ReconnectBackoff, clock: StillClock, *at_most_s: float) ->
 
 
 def test_longest_wait_for_a_server_doubles_up_to_five_seconds(clock: StillClock, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rsmq_django.core.backoff.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("rsmq_django.core.transport.backoff.random.uniform", lambda least, most: most)
 
     waits = waits_of(ReconnectBackoff("redis"), clock, *[math.inf] * 8)
 
@@ -52,7 +52,7 @@ def test_longest_wait_for_a_server_doubles_up_to_five_seconds(clock: StillClock,
 def test_wait_for_a_server_is_any_between_a_twentieth_of_a_second_and_the_longest(
     clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("rsmq_django.core.backoff.random.uniform", lambda least, most: least)
+    monkeypatch.setattr("rsmq_django.core.transport.backoff.random.uniform", lambda least, most: least)
 
     assert waits_of(ReconnectBackoff("redis"), clock, 60, 60, 0.02) == pytest.approx([0.05, 0.05, 0.01])
 

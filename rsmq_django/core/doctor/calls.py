@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..call import Argument, Call
 from ..keys import QueueKeys, workflow_keys
 from ..limits import MAX_SECONDS
-from ..replies import read_message_id
+from ..queue.replies import read_message_id
+from ..transport.call import Argument, Call
 from .finding import ExpectedQueue
 
 #: Maximum time that a client needs between the two steps of a send; data unchanged for longer is incomplete.

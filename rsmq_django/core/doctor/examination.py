@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..client import Client
 from ..keys import queue_keys
+from ..transport.client import Client
 from . import calls
 from .calls import Facts
 from .catalogue import found

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from ..call import Call
 from ..keys import QueueKeys
+from ..transport.call import Call
 from . import calls
 from .calls import GRACE_S, FieldSlice, MessageSlice, SideSlice
 from .catalogue import EXAMPLES, found

@@ -17,8 +17,8 @@ from ..keys import (
     workflows_key,
 )
 from ..limits import batches
-from ..replies import read_message_id
-from ..workflows import MAX_LISTED, newest
+from ..queue.replies import read_message_id
+from ..tasks.workflows import MAX_LISTED, newest
 from . import calls
 from .catalogue import found
 from .finding import Finding

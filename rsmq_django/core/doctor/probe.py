@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import redis
 
-from ..call import Call
-from ..client import Client
 from ..errors import PermissionDenied, RsmqError
+from ..transport.call import Call
+from ..transport.client import Client
 from .catalogue import found
 from .finding import Finding
 

@@ -14,12 +14,12 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from ..call import Call
-from ..client import Client
 from ..errors import RsmqError
 from ..keys import MAX_NAME_LENGTH, queue_keys, workflow_keys
 from ..limits import batches
-from ..workflows import MAX_LISTED, newest
+from ..tasks.workflows import MAX_LISTED, newest
+from ..transport.call import Call
+from ..transport.client import Client
 from . import calls
 from .calls import GRACE_S, REPAIRED_AT_A_TIME
 from .examination import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from ..replies import read_message_id
+from ..queue.replies import read_message_id
 from .catalogue import found
 from .finding import Finding, Severity
 from .probe import Probe

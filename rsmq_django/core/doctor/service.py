@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from ..call import Call
-from ..listing import WorkerBeat, workers
-from ..pause import paused
-from ..processes import SILENT_AFTER_S, ProcessRecord, read_processes, with_different_tasks
+from ..queue.listing import WorkerBeat, workers
+from ..queue.pause import paused
+from ..tasks.processes import SILENT_AFTER_S, ProcessRecord, read_processes, with_different_tasks
+from ..transport.call import Call
 from .catalogue import found
 from .finding import ExpectedQueue, Finding
 from .probe import Probe

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..keys import queues_key
-from ..replies import read_message_id
+from ..queue.replies import read_message_id
 from .catalogue import found
 from .finding import Finding, Progress
 from .probe import Probe

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..bands import by_queue
-from ..call import Call
-from ..listing import MAX_DEPTHS, depths
-from ..past import MAX_QUEUES, recent_attempts
+from ..queue.bands import by_queue
+from ..queue.listing import MAX_DEPTHS, depths
 from ..stats.depth import Depth, together
+from ..stats.past import MAX_QUEUES, recent_attempts
+from ..transport.call import Call
 from .finding import ExpectedQueue
 
 #: A queue is failing when at least this number of attempts ended lately, and at least this share of them failed.

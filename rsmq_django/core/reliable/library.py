@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import redis
 
-from ..call import load_script
-from ..client import Client
-from ..connection import Reply
 from ..errors import PermissionDenied, ServerRefused
+from ..transport.call import load_script
+from ..transport.client import Client
+from ..transport.connection import Reply
 
 LIBRARY = "rsmq_reliable"
 
@@ -23,7 +23,7 @@ LIBRARY = "rsmq_reliable"
 class Function:
     """A function: a script, and the format of its reply."""
 
-    #: Name of the script below lua/reliable; the function has the prefix "rq_".
+    #: Name of the script below reliable/lua; the function has the prefix "rq_".
     script: str
     #: Reading functions run on replicas, too; deleting functions at the memory limit.
     flag: str = ""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..call import Call
-from ..client import Client
 from ..keys import reliable_queues_key
-from ..replies import read_names
+from ..queue.replies import read_names
+from ..transport.call import Call
+from ..transport.client import Client
 
 
 def list_reliable_queues(client: Client) -> list[str]:

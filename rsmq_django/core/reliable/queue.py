@@ -1,8 +1,8 @@
 """Reliable queues: push, pop, ack, recover, inspect and info of RedisRQ, and further operations.
 
-Each operation is defined three times, as in core/queue.py: a pure function that returns a `Call`, the sync method, and
-its async twin. The methods of RedisRQ return plain lists; `pop_messages()`, `recover_messages()`, `messages()` and
-`statistics()` return records.
+Each operation is defined three times, as in core/queue/queue.py: a pure function that returns a `Call`, the sync
+method, and its async twin. The methods of RedisRQ return plain lists; `pop_messages()`, `recover_messages()`,
+`messages()` and `statistics()` return records.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 import redis
 
-from ..call import Argument, Call
-from ..client import Client, as_our_error
 from ..errors import ConnectionFailed, InvalidName, InvalidValue, OutcomeUnknown
 from ..keys import checked_name, reliable_keys, reliable_queues_key
 from ..limits import MAX_BATCH, Body, batches, checked_count, milliseconds
-from ..records import SettleResult
-from ..replies import read_nothing
-from ..steps import arun_in_turn, run_in_turn
+from ..queue.records import SettleResult
+from ..queue.replies import read_nothing
+from ..transport.call import Argument, Call
+from ..transport.call_steps import arun_in_turn, run_in_turn
+from ..transport.client import Client, as_our_error
 from .arguments import (
     MAX_DELIVERIES,
     MAX_MS,

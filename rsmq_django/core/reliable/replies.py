@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..replies import read_message_id
+from ..queue.replies import read_message_id
 from ..stats.depth import Depth
 from .records import ReliableMessage, ReliableStatistics, StoredMessage
 

@@ -20,9 +20,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..connection import Command, Connection, Reply, is_answered
 from ..errors import OutcomeUnknown, RedisFailure
 from ..keys import RELIABLE_PARTS
+from ..transport.connection import Command, Connection, Reply, is_answered
 
 #: Polling interval. A message whose token was lost is popped at the first poll after it is five seconds old: until
 #: then the woken client may be about to pop it.

@@ -8,18 +8,18 @@ import click
 from django.utils.module_loading import autodiscover_modules
 
 from ...cli.session import Session
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core import Client, list_queues
 from ...core.doctor import ExpectedQueue, Finding
 from ...core.doctor.catalogue import found
 from ...core.errors import PermissionDenied
-from ...core.schedule import list_entries
+from ...core.tasks.schedules import list_entries
 from ...live.expected import expected_queues
 from ...live.installation import read_installation
 from ...live.state_line import as_text, parts_of
 from ...queues import get_client
 from ...redrive import dead_letter_queues
-from ...schedule_listing import all_entries
+from ...tasks.schedule_listing import all_entries
 
 
 class SettingsProject:

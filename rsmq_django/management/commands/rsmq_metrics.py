@@ -31,7 +31,7 @@ class Command(BaseCommand):
         try:
             from prometheus_client import generate_latest, start_http_server
 
-            from ...metrics import registry
+            from ...telemetry.metrics import registry
         except ImportError as error:
             raise CommandError(f"{error}; install the extra: pip install 'rsmq-django[metrics]'") from error
         if options["once"]:

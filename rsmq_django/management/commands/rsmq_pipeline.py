@@ -16,9 +16,9 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core.errors import RsmqError
-from ...core.queue import list_queues
+from ...core.queue.queue import list_queues
 from ...core.texts import printable, printable_lines
 from ...pipeline.config import export_address, find_lake, job_config, require_tables
 from ...pipeline.dry_run import DRY_RUNS, StepOptions

@@ -14,10 +14,10 @@ from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
 
 from ... import schedules
+from ...conf.timetable import about_in_words
 from ...core.errors import RsmqError
 from ...core.texts import printable
 from ...schedules import Entry
-from ...timetable import about_in_words
 
 EPILOG = """
 examples:

@@ -15,11 +15,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...cli.output import TextTable, as_duration, can_redraw, printable
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core import RsmqError
-from ...core.counters import COUNTERS, RESOLUTIONS, Counts, Slot, merged
-from ...core.histogram import Histogram
+from ...core.stats.counters import COUNTERS, RESOLUTIONS, Counts, Slot, merged
 from ...core.stats.depth import Depth
+from ...core.stats.histogram import Histogram
 from ...live.overview import QueueActivity, look_at
 
 EPILOG = """

@@ -17,9 +17,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, connections
 from django.utils.module_loading import autodiscover_modules
 
-from ...conf import QueueSettings, get_settings
+from ...conf.options import nearest
+from ...conf.settings import QueueSettings, get_settings
 from ...core import RsmqError
-from ...options import nearest
 from ...tasks.backend import RSMQBackend
 from ...tasks.compat import task_backends
 from ...tasks.topic_task import check_topic_tasks, registered_topic_tasks

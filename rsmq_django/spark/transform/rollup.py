@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from ...core.histogram import LOG_GROWTH
+from ...core.stats.histogram import LOG_GROWTH
 from ..schemas import FAILURES, HOURLY
 
 OUTCOMES = ("succeeded", "retried", "dead", "released", "lost", "cancelled")

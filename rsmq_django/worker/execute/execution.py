@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core.limits import MAX_SECONDS
 from ...core.log_lines import get_logger
 from ...tasks.compat import TaskResult

@@ -27,7 +27,7 @@ from ...tasks.envelope import Unreadable
 from ...tasks.middleware import chain
 from ...tasks.retry import TaskTimeout
 from ...tasks.running import CurrentTask, TaskContext, current_run
-from ...tracing import processing, tracer
+from ...tasks.tracing import processing, tracer
 from .interrupt import call_interruptibly
 from .workflow import atake_argument, take_argument
 

@@ -14,9 +14,9 @@ from typing import Any
 from django.db import connections
 
 from ...core import Client, RsmqError
-from ...core.call import Argument, Call
 from ...core.keys import queue_keys
 from ...core.log_lines import get_logger
+from ...core.transport.call import Argument, Call
 from ...tasks.limits import Limit, keys_of_limit
 from ..outcomes import Postponed
 from .execution import Execution
@@ -67,7 +67,7 @@ class Question:
         for limit in work.options.limits:
             args += limit.words()
         # Without a subject, an error names the keys: the key of a limit is as likely to be damaged as the queue's.
-        return Call("limits/take", tuple(keys), (*args, *self.queues), _read)
+        return Call("tasks/limits/take", tuple(keys), (*args, *self.queues), _read)
 
 
 def admit(client: Client, arrived: Sequence[Execution]) -> list[Execution]:
@@ -98,7 +98,7 @@ def note_places(execution: Execution) -> None:
 def free(execution: Execution) -> Call[int]:
     """Return the call that frees the slots of a message whose run has ended."""
     message_id, receive_count = execution.delivery.receipt
-    return Call("limits/free", execution.places, (message_id, receive_count), int, repeatable=True)
+    return Call("tasks/limits/free", execution.places, (message_id, receive_count), int, repeatable=True)
 
 
 def _ask(client: Client, limited: Sequence[Execution]) -> list[tuple[Execution, Answer]]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core import Message
 from ...core.limits import MAX_BODY_BYTES
 from ...core.log_lines import get_logger

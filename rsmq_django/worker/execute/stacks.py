@@ -20,7 +20,7 @@ from typing import Any
 from ...core import Client
 from ...core.errors import RsmqError
 from ...core.log_lines import get_logger
-from ...core.stacks import tell_stacks
+from ...core.tasks.stacks import tell_stacks
 from .batch import executions_of
 from .pool import Pool
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...core import Client, RsmqError
-from ...core.call import Call
 from ...core.errors import BrokenQueue
-from ...core.readings import Reading, arun_reading, run_reading
-from ...core.workflow_outcomes import Extent, find_numbers, outcomes, read_extent, read_outcomes
-from ...core.workflows import MAX_MEMBERS, finishing, without_proofs
+from ...core.tasks.workflow_outcomes import Extent, find_numbers, outcomes, read_extent, read_outcomes
+from ...core.tasks.workflows import MAX_MEMBERS, finishing, without_proofs
+from ...core.transport.call import Call
+from ...core.transport.reading_steps import Reading, arun_reading, run_reading
 from ...tasks.membership import META, Membership, failure_record, is_task_id, membership_of
 from ...tasks.retry import Postpone
 from ...tasks.workflow_proofs import FAILURE, VALUE, ForgedArgument, Receiver, proven

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...core import Client
-from ...core.readied import ReadiedCalls
+from ...core.transport.prepared_calls import ReadiedCalls
 from .steps import FetchStep, Step
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core import Client
-from ...core.backoff import ReconnectBackoff
-from ...core.bands import bands_of, by_queue
-from ...core.call import Call
 from ...core.errors import BrokenQueue
 from ...core.keys import paused_key, queues_key
+from ...core.queue.bands import bands_of, by_queue
+from ...core.transport.backoff import ReconnectBackoff
+from ...core.transport.call import Call
 from ...queues import get_queue
 from ...tasks.registry import batch_size
 from ..delivery import NO_LANE, WorkQueue
@@ -213,7 +213,7 @@ class QueueProbe:
         keys = [queues_key(self.namespace), paused_key(self.namespace)]
         keys += [work_queue.queue.keys.messages for work_queue in self.queues]
         names = tuple(work_queue.base_name for work_queue in self.queues)
-        self.call = Call("worker/scan", tuple(keys), names, _read_found, repeatable=True)
+        self.call = Call("tasks/worker/scan", tuple(keys), names, _read_found, repeatable=True)
 
     def is_due(self, now: float) -> bool:
         """Return whether a scan is due."""

@@ -12,14 +12,14 @@ from typing import TypeVar
 import redis
 from django.core.exceptions import ImproperlyConfigured
 
-from ...conf import QueueSettings, get_settings
+from ...conf.options import nearest
+from ...conf.settings import QueueSettings, get_settings
 from ...core import Client, Connection, Queue, QueueAttributes
-from ...core.call import Argument, Call
 from ...core.errors import BrokenQueue, DatabaseNotFound, PermissionDenied, QueueFull, RedisFailure
 from ...core.keys import queues_key, worker_key
 from ...core.log_lines import get_logger
-from ...core.replies import read_attributes
-from ...options import nearest
+from ...core.queue.replies import read_attributes
+from ...core.transport.call import Argument, Call
 from ...queues import create_call, ensure_queue, get_client, get_queue
 from ...tasks.registry import check_primary, find_consumer, registered_tasks
 from ..delivery import WorkQueue
@@ -150,7 +150,9 @@ def _provide(names: Sequence[str]) -> list[QueueAttributes | None]:
         keys += (queue.keys.settings, queue.keys.messages)
         args += create_call(queue.name).args
     try:
-        stored = client.run(Call("worker/provision", tuple(keys), tuple(args), lambda reply: reply, repeatable=True))
+        stored = client.run(
+            Call("tasks/worker/provision", tuple(keys), tuple(args), lambda reply: reply, repeatable=True)
+        )
     except QueueFull:
         return [None] * len(names)
     return [_attributes(queue, stored[3 * at : 3 * at + 3]) for at, queue in enumerate(queues)]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...core import Message, RsmqError, SettleResult
-from ...core.call import Argument, Call
 from ...core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure
 from ...core.keys import paused_key, queues_key
 from ...core.log_lines import get_logger
-from ...core.replies import first_received_ms, read_message_id
+from ...core.queue.replies import first_received_ms, read_message_id
+from ...core.transport.call import Argument, Call
 from ..delivery import Delivery, TooLong
 from ..lease.inflight import BEAT_EVERY_S, beat_call
 from ..lease.pending import Settlement
@@ -248,7 +248,7 @@ class FetchStep:
             args += (queue.vt_unit, queue.name, work_queue.base_name, quota)
         if self.look.batches:
             args += (self.at_most, *self.look.batches)
-        self.call = Call("worker/fetch", tuple(keys), tuple(args), read_fetched)
+        self.call = Call("tasks/worker/fetch", tuple(keys), tuple(args), read_fetched)
 
     def done(self, fetched: Fetched) -> None:
         """Hold the received messages."""

@@ -13,11 +13,11 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 
 from ...core import Client, RsmqError
-from ...core.backoff import ReconnectBackoff
 from ...core.errors import PermissionDenied
 from ...core.keys import cancellations_channel
-from ...core.listener import Listener
 from ...core.log_lines import get_logger
+from ...core.transport.backoff import ReconnectBackoff
+from ...core.transport.listener import Listener
 
 logger = get_logger(__name__)
 

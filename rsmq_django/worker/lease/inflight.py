@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ...core import Client, Message, RsmqError, SettleResult
-from ...core.call import Argument, Call
 from ...core.keys import worker_key, workers_key
 from ...core.limits import batches
 from ...core.log_lines import get_logger
 from ...core.numbers import read_whole
-from ...core.replies import read_message_id, read_nothing
+from ...core.queue.replies import read_message_id, read_nothing
+from ...core.transport.call import Argument, Call
 from ..delivery import Delivery, WorkQueue
 from ..fetch.queues import SHORTEST_LEASE_S
 from .settle import release, strikes
@@ -61,7 +61,9 @@ def read_inflight(client: Client, inflight_key: str) -> list[InflightEntry]:
     """Return the messages in a worker's record; deleted ones are included until their whole batch is gone."""
     holds, cursor = [], b"0"
     while True:
-        cursor, page = client.run(Call("worker/read_holds", (inflight_key,), (cursor,), _read_page, repeatable=True))
+        cursor, page = client.run(
+            Call("tasks/worker/read_holds", (inflight_key,), (cursor,), _read_page, repeatable=True)
+        )
         holds += page
         if cursor == b"0":
             return holds
@@ -69,7 +71,7 @@ def read_inflight(client: Client, inflight_key: str) -> list[InflightEntry]:
 
 def held_queues(client: Client, inflight_keys: Sequence[str]) -> list[list[str]]:
     """Return the names of the queues from which each of these workers holds messages: one round trip."""
-    calls = [Call("worker/held_queues", (key,), (), _read_names, repeatable=True) for key in inflight_keys]
+    calls = [Call("tasks/worker/held_queues", (key,), (), _read_names, repeatable=True) for key in inflight_keys]
     return [_or_raise(reply) for reply in client.run_many(calls)]
 
 
@@ -97,7 +99,7 @@ def _renewal(inflight_key: str, queues: Sequence[WorkQueue], cursor: bytes) -> C
     words: list[Argument] = [cursor, round(SHORTEST_LEASE_S * 1000)]
     for each in queues:
         words += (each.name, each.queue.vt_unit, round(each.lease_s * 1000))
-    return Call("worker/renew", (inflight_key, *keys), tuple(words), lambda reply: reply, repeatable=True)
+    return Call("tasks/worker/renew", (inflight_key, *keys), tuple(words), lambda reply: reply, repeatable=True)
 
 
 def _or_raise(reply: T | RsmqError) -> T:
@@ -147,7 +149,7 @@ def expire_inflight(client: Client, queues: Sequence[WorkQueue], worker_id: str,
             keys = (workers_key(client.namespace), worker_key(client.namespace, worker_id), own.messages, own.settings)
             receipts = [word for delivery in batch for word in delivery.receipt]
             args = (worker_id, _SILENCE_MS, *strikes((), batch), *receipts)
-            count = client.run(Call("worker/expire", keys, args, int, True, work_queue.name))
+            count = client.run(Call("tasks/worker/expire", keys, args, int, True, work_queue.name))
             if count < 0:
                 raise StillAlive(worker_id)
             expired += count
@@ -162,19 +164,21 @@ def beat(client: Client, worker_ids: Sequence[str]) -> tuple[int, list[str]]:
 def beat_call(client: Client, worker_ids: Sequence[str]) -> Call[tuple[int, list[str]]]:
     """Return beat() as a call."""
     return Call(
-        "worker/beat", (workers_key(client.namespace),), (_SILENCE_MS, *worker_ids), _read_beat, repeatable=True
+        "tasks/worker/beat", (workers_key(client.namespace),), (_SILENCE_MS, *worker_ids), _read_beat, repeatable=True
     )
 
 
 def forget(client: Client, worker_id: str) -> None:
     """Remove a worker from the list. The record of its leases stays: it may still grow."""
-    client.run(Call("worker/forget", (workers_key(client.namespace),), (worker_id,), read_nothing, repeatable=True))
+    client.run(
+        Call("tasks/worker/forget", (workers_key(client.namespace),), (worker_id,), read_nothing, repeatable=True)
+    )
 
 
 def forget_dead(client: Client, worker_id: str) -> None:
     """Remove a worker from the list, and delete the record of its leases, unless it sent a heartbeat meanwhile."""
     keys = (workers_key(client.namespace), worker_key(client.namespace, worker_id))
-    client.run(Call("worker/forget", keys, (worker_id, _SILENCE_MS), read_nothing, repeatable=True))
+    client.run(Call("tasks/worker/forget", keys, (worker_id, _SILENCE_MS), read_nothing, repeatable=True))
 
 
 def _by_queue(

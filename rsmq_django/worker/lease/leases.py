@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from operator import attrgetter
 
-from ...conf import QueueSettings
+from ...conf.settings import QueueSettings
 from ...core import Client, RsmqError, SettleResult
-from ...core.backoff import ReconnectBackoff
-from ...core.call import Call
 from ...core.keys import cancelled_key, queue_keys, worker_key
 from ...core.limits import MAX_BATCH, batches, stored_seconds
-from ...core.replies import number
+from ...core.queue.replies import number
+from ...core.transport.backoff import ReconnectBackoff
+from ...core.transport.call import Call
 from ..delivery import Delivery, WorkQueue
 from ..fetch.queues import SHORTEST_LEASE_S
 from .inflight import held_queues, renew_inflight
@@ -167,7 +167,7 @@ class Cancellations:
         if not ids:
             return None
         key = cancelled_key(self._client.namespace)
-        return ids, Call("worker/read_cancelled", (key,), tuple(ids), _read_flags, repeatable=True)
+        return ids, Call("tasks/worker/read_cancelled", (key,), tuple(ids), _read_flags, repeatable=True)
 
     def answered(self, ids: Sequence[str], flags: Sequence[bool]) -> None:
         """Store an answer."""
@@ -256,7 +256,7 @@ class Renewal:
 
     def _read_slice(self, settings: Sequence[QueueSettings]) -> Call[list[bytes]]:
         keys = tuple(queue_keys(self._client.namespace, each.name).settings for each in settings)
-        return Call("worker/lease_times", keys, (), lambda reply: reply, repeatable=True)
+        return Call("tasks/worker/lease_times", keys, (), lambda reply: reply, repeatable=True)
 
 
 def _lease_s(settings: QueueSettings, stored: bytes) -> float:

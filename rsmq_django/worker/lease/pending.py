@@ -12,10 +12,10 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from ...core import Client, RsmqError
-from ...core.backoff import ReconnectBackoff
-from ...core.call import Argument
 from ...core.keys import result_key
 from ...core.limits import MAX_BATCH
+from ...core.transport.backoff import ReconnectBackoff
+from ...core.transport.call import Argument
 from ...tasks.envelope import Envelope
 from ..delivery import Delivery
 from ..execute.execution import Execution

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import SettleResult
-from ...core.call import Argument, Call
-from ...core.events import dropped_key
 from ...core.keys import events_key, queue_keys, successes_key
-from ...core.replies import read_nothing, read_settlements
+from ...core.queue.replies import read_nothing, read_settlements
+from ...core.stats.events import dropped_key
+from ...core.transport.call import Argument, Call
 from ...tasks.results import UNFINISHED_TTL_S, encode_error, proven_end
 from ...tasks.tags import tags_of, untag_ended
 from ...tasks.unique import is_digest, unlock
@@ -118,7 +118,7 @@ def succeed(
             args += (message.id, message.receive_count)
     args += events
     read = _read_refused(len(deliveries))
-    return Call("worker/succeed", _final_keys(work_queue, log), tuple(args), read, True, work_queue.name)
+    return Call("tasks/worker/succeed", _final_keys(work_queue, log), tuple(args), read, True, work_queue.name)
 
 
 def keep_results(
@@ -143,7 +143,7 @@ def keep_results(
         args += (f"{began_ms:.3f}", f"{ended_ms:.3f}", value)
     args += events
     read = _read_refused(len(settlements))
-    return Call("worker/keep_results", tuple(keys), tuple(args), read, True, work_queue.name)
+    return Call("tasks/worker/keep_results", tuple(keys), tuple(args), read, True, work_queue.name)
 
 
 def retry(
@@ -156,7 +156,7 @@ def retry(
     record = settlement.record(UNFINISHED_TTL_S + round(outcome.after_s), status="READY", **error)
     keys = (*settle_keys(delivery.work_queue), *settlement.result_keys)
     args = (*strikes(over, [delivery]), *delivery.receipt, wait_ms, "retried", *record, *events)
-    return Call("worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
+    return Call("tasks/worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
 
 
 def postpone(
@@ -168,7 +168,7 @@ def postpone(
     record = settlement.record(ttl_s, status="READY") if outcome.has_run else ()
     keys = (*settle_keys(delivery.work_queue), *(settlement.result_keys if record else ()))
     args = (*strikes(over, [delivery]), *delivery.receipt, wait_ms, "released", *record, *events)
-    return Call("worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
+    return Call("tasks/worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
 
 
 def bury(settlement: Settlement, outcome: Dead, over: Sequence[str] = (), events: Events = NO_EVENTS) -> Call[Verdicts]:
@@ -185,7 +185,7 @@ def bury(settlement: Settlement, outcome: Dead, over: Sequence[str] = (), events
     result = settlement.record(settlement.keep_result_s, **fields, **{f"error:{delivery.attempt}": error})
     keys = (*_final_keys(work_queue), dead.messages, dead.settings, dead.failures, dead.releases)
     args = (*strikes(over, [delivery]), *delivery.receipt, record, *result, *events)
-    return Call("worker/bury", (*keys, *settlement.result_keys), args, _read_verdict, True, work_queue.name)
+    return Call("tasks/worker/bury", (*keys, *settlement.result_keys), args, _read_verdict, True, work_queue.name)
 
 
 def release(
@@ -195,7 +195,7 @@ def release(
     keys = settle_keys(work_queue)
     receipts = [word for delivery in deliveries for word in delivery.receipt]
     args = (*strikes(over, deliveries), work_queue.queue.keys.channel, *receipts, *events)
-    return Call("worker/release", keys, args, read_settlements, True, work_queue.name)
+    return Call("tasks/worker/release", keys, args, read_settlements, True, work_queue.name)
 
 
 def strike_off(delivery: Delivery, over: Sequence[str] = (), events: Events = NO_EVENTS) -> Call[Verdicts]:
@@ -203,14 +203,14 @@ def strike_off(delivery: Delivery, over: Sequence[str] = (), events: Events = NO
     work_queue, namespace = delivery.work_queue, delivery.work_queue.queue.client.namespace
     keys = (work_queue.inflight_key, events_key(namespace), dropped_key(namespace))
     args = (*strikes(over, [delivery]), *events)
-    return Call("worker/strike_off", keys, args, lambda _struck: [SettleResult.MISSING], True, work_queue.name)
+    return Call("tasks/worker/strike_off", keys, args, lambda _struck: [SettleResult.MISSING], True, work_queue.name)
 
 
 def start(settlement: Settlement) -> Call[Verdicts]:
     """Return the call that notes in the result record that an attempt began; the outcome is not used."""
     keys = (*_queue_keys(settlement.delivery.work_queue), *settlement.result_keys)
     args = (*settlement.delivery.receipt, *settlement.record(UNFINISHED_TTL_S, status="RUNNING"))
-    return Call("worker/start", keys, args, _read_verdict, True, settlement.delivery.work_queue.name)
+    return Call("tasks/worker/start", keys, args, _read_verdict, True, settlement.delivery.work_queue.name)
 
 
 def failure_record(settlement: Settlement, outcome: Dead) -> str:
@@ -233,7 +233,7 @@ def failure_record(settlement: Settlement, outcome: Dead) -> str:
 
 def unhold(inflight_key: str, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[None]:
     """Return the call that removes messages and batches from the record, so that their leases are not renewed."""
-    return Call("worker/unhold", (inflight_key,), strikes(over, deliveries), read_nothing, True)
+    return Call("tasks/worker/unhold", (inflight_key,), strikes(over, deliveries), read_nothing, True)
 
 
 def strike_of(batch: str, message_id: str) -> tuple[Argument, ...]:

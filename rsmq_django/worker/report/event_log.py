@@ -1,7 +1,7 @@
 """Event arguments of the calls that settle attempts, and the choice of successes that are logged.
 
 The script that settles a message also writes its event (shared/events.lua). For reliable queues and topics,
-write() appends the events afterwards. The fields are described in core/events.py.
+write() appends the events afterwards. The fields are described in core/stats/events.py.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...conf import EventSettings
+from ...conf.settings import EventSettings
 from ...core import Client, RsmqError
-from ...core.call import Argument, Call
-from ...core.events import BETWEEN_TAGS, MAX_ERROR_CHARACTERS, Kind, append
 from ...core.ids import whole_sent_ms
 from ...core.keys import successes_key, successful_tasks_key
 from ...core.log_lines import get_logger
-from ...core.runs import MOST_TASKS
+from ...core.stats.events import BETWEEN_TAGS, MAX_ERROR_CHARACTERS, Kind, append
+from ...core.stats.runs import MOST_TASKS
+from ...core.transport.call import Argument, Call
 from ...tasks.tags import tags_of
 from ..execute.execution import Execution
 from ..outcomes import Dead, Outcome, Postponed, RetryIn, Succeeded
@@ -156,9 +156,9 @@ class RecentSuccesses:
     """Selects the successes to log in the mode "recent": the last ones of each task, in a stream per task.
 
     Memory is bounded twice: each stream is trimmed to KEPT entries, and the number of tasks with a stream is limited
-    (core/runs.py). A task is registered before readers find its stream; a task without room is refused, and its new
-    entries are deleted again. Busy tasks are sampled: a script that logs nothing takes no longer than before.
-    One object serves one process on one connection.
+    (core/stats/runs.py). A task is registered before readers find its stream; a task without room is refused, and its
+    new entries are deleted again. Busy tasks are sampled: a script that logs nothing takes no longer than before. One
+    object serves one process on one connection.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -227,11 +227,11 @@ class RecentSuccesses:
 
     def _enter(self, tasks: Sequence[str]) -> Call[Any]:
         args: tuple[Argument, ...] = (MOST_TASKS, GIVES_WAY_AFTER_S * 1000, *map(_encoded, tasks))
-        return Call("events/enter", (successful_tasks_key(self._namespace),), args, lambda reply: reply, True)
+        return Call("stats/events/enter", (successful_tasks_key(self._namespace),), args, lambda reply: reply, True)
 
     def _forget(self, tasks: Sequence[str]) -> Call[Any]:
         keys = (successful_tasks_key(self._namespace), *(successes_key(self._namespace, task) for task in tasks))
-        return Call("events/forget", keys, tuple(map(_encoded, tasks)), lambda reply: [], True)
+        return Call("stats/events/forget", keys, tuple(map(_encoded, tasks)), lambda reply: [], True)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import logging
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core import Queue
 from ...core.log_lines import get_logger
 from ...core.texts import printable

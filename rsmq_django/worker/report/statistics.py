@@ -14,13 +14,13 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core import Client, RsmqError, SettleResult
-from ...core.call import Call
-from ...core.counters import MOST_FIELDS, report
 from ...core.errors import ConnectionFailed, OutcomeUnknown, ServerRefused
-from ...core.histogram import bucket_of
 from ...core.log_lines import get_logger
+from ...core.stats.counters import MOST_FIELDS, report
+from ...core.stats.histogram import bucket_of
+from ...core.transport.call import Call
 from ..outcomes import Postponed, Released
 from .notifications import event_name
 

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core import Client, RsmqError
-from ...core.backoff import ReconnectBackoff
 from ...core.errors import BrokenQueue, ConnectionFailed, QueueNotFound
 from ...core.keys import paused_key, worker_key
 from ...core.limits import MAX_BATCH
 from ...core.log_lines import get_logger
+from ...core.transport.backoff import ReconnectBackoff
 from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
 from ..fetch.exchange import PendingExchange, PreparedFetch

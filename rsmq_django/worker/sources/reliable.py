@@ -12,12 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ...conf import ReliableQueueSettings, get_settings
+from ...conf.settings import ReliableQueueSettings, get_settings
 from ...core import Client, Message, RsmqError, SettleResult
-from ...core.backoff import ReconnectBackoff
 from ...core.limits import MAX_BATCH
 from ...core.log_lines import get_logger
 from ...core.reliable import Popped, ReliableMessage
+from ...core.transport.backoff import ReconnectBackoff
 from ...queues import get_client
 from ..delivery import Delivery
 from ..execute.execution import Execution

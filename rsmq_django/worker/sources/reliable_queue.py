@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import redis
 
-from ...conf import QueueSettings, ReliableQueueSettings
+from ...conf.settings import QueueSettings, ReliableQueueSettings
 from ...core import Queue, RsmqError
-from ...core.backoff import ReconnectBackoff
 from ...core.errors import ConnectionFailed, QueueFull, QueueNotFound
 from ...core.log_lines import get_logger
 from ...core.reliable import ReliableQueue
 from ...core.reliable.waiting import take_token, wake_keys
+from ...core.transport.backoff import ReconnectBackoff
 from ...queues import get_client
 from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution

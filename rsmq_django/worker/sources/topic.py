@@ -16,13 +16,13 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core import Client, RsmqError
-from ...core.backoff import ReconnectBackoff
 from ...core.errors import QueueNotFound
 from ...core.limits import MAX_SECONDS
 from ...core.log_lines import get_logger
-from ...core.topics import Bridge, Group, TopicMessage
+from ...core.topic import Bridge, Group, TopicMessage
+from ...core.transport.backoff import ReconnectBackoff
 from ...queues import ensure_queue
 from ...tasks.retry import exponential
 from ...tasks.topic_task import TopicTask

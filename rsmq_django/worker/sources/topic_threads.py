@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...core import Client, RsmqError
-from ...core.backoff import ReconnectBackoff
 from ...core.log_lines import get_logger
-from ...core.topics import Bridge, Group, Topic
-from ...core.topics.lag import group_statuses, note_lag_call
+from ...core.topic import Bridge, Group, Topic
+from ...core.topic.lag import group_statuses, note_lag_call
+from ...core.transport.backoff import ReconnectBackoff
 from ...queues import get_client, get_queue
 from ...tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
 from .topic import BridgeThread, ConsumerThread, TopicPlan, TopicReport

@@ -1,4 +1,4 @@
-"""Reports a supervisor's processes to Redis and carries out the commands sent to them: see core/processes.py."""
+"""Reports a supervisor's processes to Redis and carries out the commands sent to them: see core/tasks/processes.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ import time
 from collections.abc import Iterable, Sequence, Set
 
 from ... import __version__
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core import Client, RsmqError
-from ...core.listing import workers
 from ...core.log_lines import get_logger
-from ...core.processes import SILENT_AFTER_S, ProcessRecord, Running, describe, read_processes, with_different_tasks
+from ...core.queue.listing import workers
+from ...core.tasks.processes import (
+    SILENT_AFTER_S,
+    ProcessRecord,
+    Running,
+    describe,
+    read_processes,
+    with_different_tasks,
+)
 from ...tasks.registry import digest_of_tasks
 from ..lease.inflight import BEAT_EVERY_S
 from .process import Child, resident_bytes

@@ -14,13 +14,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from ...conf import QueueSettings, get_settings
+from ...conf.settings import QueueSettings, get_settings
 from ...core import Client, Queue, RsmqError
-from ...core.backoff import LONGEST_WAIT_S, ReconnectBackoff
-from ...core.counters import sample
 from ...core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound, RedisFailure
 from ...core.keys import worker_key
 from ...core.log_lines import get_logger
+from ...core.stats.counters import sample
+from ...core.transport.backoff import LONGEST_WAIT_S, ReconnectBackoff
 from ...queues import get_client
 from ..delivery import WorkQueue
 from ..lease.inflight import (

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...conf import get_settings
+from ...conf.settings import get_settings
 from ...core import Client, Message, RsmqError, SettleResult
-from ...core.call import Call
 from ...core.errors import RedisFailure
 from ...core.keys import worker_key
 from ...core.log_lines import get_logger
 from ...core.numbers import read_count
-from ...core.replies import first_received_ms
+from ...core.queue.replies import first_received_ms
+from ...core.transport.call import Call
 from ...tasks.interrupts import HardTimeout
 from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
@@ -146,7 +146,7 @@ def _crash(entry: InflightEntry, work_queue: WorkQueue, *, max_crashes: int, eve
     receipt = (entry.message_id, entry.receive_count)
     wait_ms = round(CRASH_WAIT_S * 1000)
     args = (*strike_of(entry.batch, entry.message_id), *receipt, wait_ms, max_crashes, *events)
-    return Call("worker/crash", settle_keys(work_queue), args, lambda reply: reply, subject=work_queue.name)
+    return Call("tasks/worker/crash", settle_keys(work_queue), args, lambda reply: reply, subject=work_queue.name)
 
 
 def _after_crash(
@@ -231,7 +231,9 @@ def _read_held(entry: InflightEntry, work_queue: WorkQueue) -> Call[list[Any]]:
     keys = work_queue.queue.keys
     call_keys = (keys.messages, keys.settings, keys.releases)
     args = (entry.message_id, entry.receive_count)
-    return Call("worker/read_held", call_keys, args, lambda reply: reply, repeatable=True, subject=work_queue.name)
+    return Call(
+        "tasks/worker/read_held", call_keys, args, lambda reply: reply, repeatable=True, subject=work_queue.name
+    )
 
 
 def _delivery(

@@ -10,11 +10,12 @@ import hashlib
 import time
 from collections.abc import Sequence
 
+from ...conf.schedules import Schedule, from_json
+from ...conf.timetable import missed_and_late
 from ...core import Client
-from ...core.call import Call
 from ...core.errors import ConnectionFailed, OutcomeUnknown, QueueNotFound, RsmqError
 from ...core.log_lines import get_logger
-from ...core.schedule import (
+from ...core.tasks.schedules import (
     DueEntry,
     Firing,
     Listing,
@@ -26,8 +27,8 @@ from ...core.schedule import (
     put_entry,
     remove_entry,
 )
+from ...core.transport.call import Call
 from ...queues import create_as_configured
-from ...schedule_entry import Schedule, from_json
 from ...tasks.results import UNFINISHED_TTL_S
 from ...tasks.route import result_ttl_s
 from ...tasks.schedule import (
@@ -39,8 +40,7 @@ from ...tasks.schedule import (
     prepare_ticks,
     tick_ids,
 )
-from ...timetable import missed_and_late
-from ...tracing import sending
+from ...tasks.tracing import sending
 
 logger = get_logger(__name__)
 

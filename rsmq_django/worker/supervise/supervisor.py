@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from ...conf import QueueSettings
+from ...conf.settings import QueueSettings
 from ...core.log_lines import get_logger
 from ...tasks.registry import largest_batch
 from ..fetch.polling import IdleTurn, IdleTurns

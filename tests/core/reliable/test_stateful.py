@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from rsmq_django.core import Client, Connection
-from rsmq_django.core import client as client_module
-from rsmq_django.core.call import Script, load_script
 from rsmq_django.core.errors import BrokenQueue, QueueFull, RsmqError
 from rsmq_django.core.reliable import ReliableQueue
+from rsmq_django.core.transport import client as client_module
+from rsmq_django.core.transport.call import Script, load_script
 from tests.redis_server import PrivateServer
 
 from .model import Model

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.core.histogram import Histogram
+from rsmq_django.core.stats.histogram import Histogram
 from rsmq_django.spark import steps
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.config import JobConfig

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.cache import caches
 from django.utils import timezone, translation
 
-from rsmq_django.core.topics import TopicMessage
+from rsmq_django.core.topic import TopicMessage
 from rsmq_django.tasks import topic_task
 from rsmq_django.tasks.compat import task_backends, task_started
 from rsmq_django.topics import get_topic

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from rsmq_django.conf import get_settings
+from rsmq_django.conf.settings import get_settings
 from rsmq_django.core import Message
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import TaskContext, cancel, consumer, fixed

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.counters import read_totals
-from rsmq_django.core.events import find_events
-from rsmq_django.core.past import read_past
+from rsmq_django.core.stats.counters import read_totals
+from rsmq_django.core.stats.events import find_events
+from rsmq_django.core.stats.past import read_past
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.signals import message_dead_lettered
 from rsmq_django.tasks import DISCARD, call, fixed, get_workflow, group

@@ -15,8 +15,8 @@ import pytest
 
 from rsmq_django.core import Client
 from rsmq_django.core.limits import MAX_TRIP_BYTES
-from rsmq_django.core.workflow_outcomes import MAX_OUTCOME_BYTES
-from rsmq_django.core.workflows import MAX_MEMBERS
+from rsmq_django.core.tasks.workflow_outcomes import MAX_OUTCOME_BYTES
+from rsmq_django.core.tasks.workflows import MAX_MEMBERS
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Failure, Workflow, call, chain, group, map_tasks
 from tests.redis_server import PrivateServer
@@ -193,7 +193,7 @@ def test_callback_about_failures_reads_the_failures_and_not_the_number_of_member
 
     ((failure,),) = shop.got
     assert (failure.member, failure.message) == (1, "negative")
-    assert traffic.calls == ["workflow/extent", "workflow/numbers", "workflow/outcomes"]
+    assert traffic.calls == ["tasks/workflow/extent", "tasks/workflow/numbers", "tasks/workflow/outcomes"]
 
 
 @pytest.mark.parametrize("value", [*FORGED, LARGE], ids=lambda value: ascii(value[:20]))
@@ -255,7 +255,7 @@ def test_reply_with_long_results_ends_when_it_is_full(shop: Shop, server: Privat
     work("default")
 
     assert [len(each) for each in shop.got[0]] == [MAX_TRIP_BYTES // 2] * 8
-    assert traffic.calls == ["workflow/extent", *["workflow/outcomes"] * 4]
+    assert traffic.calls == ["tasks/workflow/extent", *["tasks/workflow/outcomes"] * 4]
 
 
 @pytest.mark.parametrize("stored", [b"{", b"[" * 100_000, b"9" * 5000, b"\xff"], ids=lambda stored: ascii(stored[:9]))
@@ -289,7 +289,7 @@ def test_worker_that_stops_gives_a_call_back_whose_argument_is_being_read(
     workers: list[Any] = []
 
     def stop_at_the_second_reply(script: str) -> None:
-        if script == "workflow/outcomes" and "workflow/outcomes" in traffic.calls and workers:
+        if script == "tasks/workflow/outcomes" and "tasks/workflow/outcomes" in traffic.calls and workers:
             worker = workers.pop()
             worker.stop(within_s=60)
             wait_until(lambda: [each for each in worker.pool.running() if each.is_worker_stopping])
@@ -301,7 +301,7 @@ def test_worker_that_stops_gives_a_call_back_whose_argument_is_being_read(
 
     has_finished = worker.run()
 
-    assert (has_finished, shop.got, traffic.calls.count("workflow/outcomes")) == (True, [], 2)
+    assert (has_finished, shop.got, traffic.calls.count("tasks/workflow/outcomes")) == (True, [], 2)
     work("default")
     assert [len(each) for each in shop.got] == [4], "its one attempt was left"
 
@@ -318,12 +318,12 @@ def test_time_limit_begins_before_the_argument_is_read(shop: Shop, server: Priva
     workers: list[Any] = []
 
     def be_slow(script: str) -> None:
-        if script == "workflow/outcomes" and kind == "function":
+        if script == "tasks/workflow/outcomes" and kind == "function":
             (running,) = workers[0].pool.running()
             wait_until(lambda: running.asked_to_end_with is not None)
 
     async def be_slow_too(script: str) -> None:
-        if script == "workflow/outcomes":
+        if script == "tasks/workflow/outcomes":
             await asyncio.sleep(3600)
 
     traffic.calls.clear()
@@ -335,7 +335,7 @@ def test_time_limit_begins_before_the_argument_is_read(shop: Shop, server: Priva
     record = the_dead_letter()[1]
     assert (shop.got, record["reason"]) == ([], "attempts_used_up")
     assert record["error"].endswith(".TaskTimeout")
-    assert traffic.calls.count("workflow/outcomes") == 1
+    assert traffic.calls.count("tasks/workflow/outcomes") == 1
 
 
 def test_worker_process_with_a_forged_workflow_runs_other_tasks_and_obeys_sigterm(

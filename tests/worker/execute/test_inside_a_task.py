@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.call import load_script
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Postpone, Task, TaskContext, current_task, progress_of
 from rsmq_django.tasks.compat import TaskResultStatus
@@ -102,7 +102,7 @@ def test_progress_never_costs_the_run_when_redis_does_not_answer(
 
     assert seen == [True] * 100, "the lease is not lost"
     assert (result.status, result.return_value) == ("SUCCESSFUL", "done")
-    assert proxy.times_seen(load_script("worker/check_in").sha1.encode()) <= 2, "it is not tried a hundred times"
+    assert proxy.times_seen(load_script("tasks/worker/check_in").sha1.encode()) <= 2, "it is not tried a hundred times"
 
 
 def test_progress_of_a_task_without_a_result_goes_nowhere(project: Configure, server: PrivateServer):

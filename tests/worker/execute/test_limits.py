@@ -14,8 +14,8 @@ from typing import Any, cast
 import pytest
 
 from rsmq_django.core import Client
-from rsmq_django.core.call import Call
 from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.core.transport.call import Call
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import Concurrency, Rate, Task, TaskContext, consumer, fixed
 from rsmq_django.tasks.compat import TaskResultStatus
@@ -282,7 +282,7 @@ def take_place(task: Task[..., Any], message_id: str, receive_count: int) -> Non
     both = keys_of_limit(limit, "rsmq", task.module_path, task.func, ["one"], {}, takes_context=False)
     keys = get_queue("default").keys
     args = (message_id, receive_count, 30_000, 100, 1, *limit.words(), "default")
-    reply: Any = get_client("default").run(Call("limits/take", (*both, keys.messages, keys.settings), args, list))
+    reply: Any = get_client("default").run(Call("tasks/limits/take", (*both, keys.messages, keys.settings), args, list))
     assert reply == [1]
 
 

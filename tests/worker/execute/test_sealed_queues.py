@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 
-from rsmq_django.conf import get_settings
+from rsmq_django.conf.settings import get_settings
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue
 from rsmq_django.tasks import cancel, consumer

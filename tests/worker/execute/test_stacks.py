@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from rsmq_django.core import Client
-from rsmq_django.core.listing import workers
-from rsmq_django.core.processes import read_processes
-from rsmq_django.core.stacks import ask_for_stacks, read_stacks
+from rsmq_django.core.queue.listing import workers
+from rsmq_django.core.tasks.processes import read_processes
+from rsmq_django.core.tasks.stacks import ask_for_stacks, read_stacks
 from rsmq_django.queues import get_client
 from rsmq_django.worker.execute import stacks as module
 from rsmq_django.worker.execute.pool import Pool

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.listing import workers
-from rsmq_django.core.processes import ProcessRecord, describe, with_different_tasks
+from rsmq_django.core.queue.listing import workers
+from rsmq_django.core.tasks.processes import ProcessRecord, describe, with_different_tasks
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.redrive import redrive
 from rsmq_django.tasks import TaskContext

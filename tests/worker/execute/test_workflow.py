@@ -18,8 +18,8 @@ from cryptography.fernet import Fernet
 from django.db import transaction
 from django.db.transaction import TransactionManagementError
 
-from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import WorkflowNotFound
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.queues import get_queue
 from rsmq_django.redrive import redrive
 from rsmq_django.tasks import (
@@ -617,12 +617,19 @@ def test_a_message_with_garbage_for_a_workflow_runs_as_any_other(project: Config
 
 
 @pytest.mark.parametrize(
-    "script", ["workflow/start", "workflow/create", "workflow/expect", "workflow/seal", "workflow/succeed"]
+    "script",
+    [
+        "tasks/workflow/start",
+        "tasks/workflow/create",
+        "tasks/workflow/expect",
+        "tasks/workflow/seal",
+        "tasks/workflow/succeed",
+    ],
 )
 def test_a_lost_reply_changes_nothing(
     project: Configure, server: PrivateServer, seen: Seen, monkeypatch: pytest.MonkeyPatch, script: str
 ):
-    if script in ("workflow/create", "workflow/expect", "workflow/seal"):  # those of a large workflow
+    if script in ("tasks/workflow/create", "tasks/workflow/expect", "tasks/workflow/seal"):  # those of a large workflow
         monkeypatch.setattr(workflow_plan, "MOST_BYTES", 0)
     double = doubling()
     report = report_into(seen)
@@ -647,7 +654,7 @@ def test_a_lost_reply_to_the_end_of_a_failed_member_counts_it_once(
         project(url=proxy.url)
         group([call(double, -7)]).enqueue()
         work()
-        proxy.lose_reply_to(load_script("workflow/bury").sha1.encode(), times=1)
+        proxy.lose_reply_to(load_script("tasks/workflow/bury").sha1.encode(), times=1)
         started = group([call(double, n) for n in (1, -2)], on_failure=call(report)).enqueue()
         work()
         status = started.status()

@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from rsmq_django.core import Connection
-from rsmq_django.core import backoff as backoff
-from rsmq_django.core.backoff import ReconnectBackoff
 from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
+from rsmq_django.core.transport import backoff as backoff
+from rsmq_django.core.transport.backoff import ReconnectBackoff
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until

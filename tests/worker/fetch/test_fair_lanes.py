@@ -9,12 +9,12 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
-from rsmq_django.conf import get_settings
+from rsmq_django.conf.settings import get_settings
 from rsmq_django.core import list_queues
-from rsmq_django.core.bands import lane_of, split_band
-from rsmq_django.core.call import load_script
-from rsmq_django.core.connection import Connection
 from rsmq_django.core.errors import MessageTooLong, PartlyDone
+from rsmq_django.core.queue.bands import lane_of, split_band
+from rsmq_django.core.transport.call import load_script
+from rsmq_django.core.transport.connection import Connection
 from rsmq_django.queues import get_client, get_queue, pause_queue
 from rsmq_django.tasks import Retry, call, chain, consumer, current_task, group, map_tasks
 from rsmq_django.tasks.compat import task_backends

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.pause import pause
+from rsmq_django.core.queue.pause import pause
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import consumer
 from rsmq_django.worker.fetch.steps import Fetched, FetchStep

@@ -10,7 +10,7 @@ import time
 import pytest
 import redis
 
-from rsmq_django.core.call import load_script
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.worker.fetch.polling import MAX_CONNECTIONS, TURN_S, IdleTurns
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -83,7 +83,7 @@ class Fetches:
     def __init__(self, server: PrivateServer) -> None:
         self._redis = server.redis
         self._monitor = redis.Redis.from_url(server.url, socket_timeout=None).monitor()
-        self._calls = f"EVALSHA {load_script('worker/fetch').sha1}"
+        self._calls = f"EVALSHA {load_script('tasks/worker/fetch').sha1}"
         self._reader = threading.Thread(target=self._count)
         self.count = 0
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Message
-from rsmq_django.core import backoff as backoff_module
 from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
+from rsmq_django.core.transport import backoff as backoff_module
 from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.fetch import polling as polling_module
 from rsmq_django.worker.fetch.queue_selector import FetchOrder
@@ -25,7 +25,7 @@ POLL_S = 5.0
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
-    monkeypatch.setattr("rsmq_django.core.backoff.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("rsmq_django.core.transport.backoff.random.uniform", lambda least, most: most)
     return StillClock(monkeypatch, source_module, polling_module, backoff_module, pending_module)
 
 

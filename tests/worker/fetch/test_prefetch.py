@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import ServerRefused
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.queues import get_queue
 from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.execute.execution import Execution
@@ -89,7 +89,7 @@ def test_lost_answer_costs_neither_outcome_nor_attempt(configure: Configure, ser
         configure(url=proxy.url)
         worker, source, (first, _) = worker_that_holds(2, of=4)
         source.settle(Execution(first, sink=source, notifier=worker.notifier), NOTHING_RETURNED)
-        proxy.lose_reply_to(load_script("worker/fetch").sha1.encode())
+        proxy.lose_reply_to(load_script("tasks/worker/fetch").sha1.encode())
 
         source.ask_ahead(2, at_most=1000)
         assert source.exchange(0) == []

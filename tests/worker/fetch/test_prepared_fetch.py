@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from rsmq_django.core import Client, Connection
-from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import OutcomeUnknown
 from rsmq_django.core.keys import cancellations_channel
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import consumer
 from rsmq_django.worker.fetch.wakeup import Subscription
@@ -87,7 +87,7 @@ def test_lost_answer_costs_no_message_and_no_attempt(configure: Configure, serve
         configure(url=proxy.url)
         source = source_at_rest()
         message_id = send_raw(b"hello")
-        proxy.lose_reply_to(load_script("worker/fetch").sha1.encode())
+        proxy.lose_reply_to(load_script("tasks/worker/fetch").sha1.encode())
 
         assert source.ask_early()
         assert source.exchange(2) == []

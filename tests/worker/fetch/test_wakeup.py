@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.call import load_script
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import consumer, fixed
 from rsmq_django.worker.fetch.wakeup import Wakeup
@@ -161,7 +161,7 @@ def test_fetch_that_the_server_refused_is_repeated(configure: Configure, server:
             declared.enqueue(0)
             wait_until(lambda: seen == [0] and worker.wakeup._is_asleep and worker.sources[0].is_empty)
 
-            proxy.answer_instead(load_script("worker/fetch").sha1.encode(), b"-LOADING Redis is loading\r\n")
+            proxy.answer_instead(load_script("tasks/worker/fetch").sha1.encode(), b"-LOADING Redis is loading\r\n")
             declared.enqueue(1)
 
             wait_until(lambda: seen == [0, 1])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Queue
-from rsmq_django.core.listener import Listener
+from rsmq_django.core.transport.listener import Listener
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import TaskCancelled, TaskContext, cancel, fixed, is_cancelled, lease_lost
 from rsmq_django.tasks.compat import task_finished

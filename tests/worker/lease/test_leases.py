@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.conf import get_settings
+from rsmq_django.conf.settings import get_settings
 from rsmq_django.core import Message, SettleResult
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.signals import lease_lost

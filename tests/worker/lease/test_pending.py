@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Connection
-from rsmq_django.core import backoff as backoff
 from rsmq_django.core.errors import BrokenQueue
+from rsmq_django.core.transport import backoff as backoff
 from rsmq_django.worker.lease import pending as module
 from rsmq_django.worker.lease.pending import (
     GIVE_UP_REFUSED_AFTER_S,
@@ -42,7 +42,7 @@ class Settlement:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
-    monkeypatch.setattr("rsmq_django.core.backoff.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("rsmq_django.core.transport.backoff.random.uniform", lambda least, most: most)
     return StillClock(monkeypatch, module, backoff)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from rsmq_django.core import SettleResult
 from rsmq_django.core.errors import BrokenQueue
-from rsmq_django.core.events import following
+from rsmq_django.core.stats.events import following
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import call, cancel, group, newest_workflows
 from rsmq_django.worker.execute.execution import Execution

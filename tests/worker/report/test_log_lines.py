@@ -11,8 +11,8 @@ import pytest
 
 import rsmq_django
 from rsmq_django.core.log_lines import get_logger
-from rsmq_django.logs import JsonFormatter
 from rsmq_django.queues import get_client
+from rsmq_django.telemetry.logs import JsonFormatter
 from tests.worker.workshop import declare, send_raw, work
 
 PACKAGE = Path(rsmq_django.__file__).parent

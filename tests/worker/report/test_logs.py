@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.logs import JsonFormatter
+from rsmq_django.telemetry.logs import JsonFormatter
 from tests.worker.workshop import declare, send_raw, work
 
 

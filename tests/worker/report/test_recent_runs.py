@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rsmq_django.core.errors import ConnectionFailed
-from rsmq_django.core.events import append
 from rsmq_django.core.keys import successes_key
-from rsmq_django.core.runs import MOST_TASKS, RunFilter, find_runs, read_run
+from rsmq_django.core.stats.events import append
+from rsmq_django.core.stats.runs import MOST_TASKS, RunFilter, find_runs, read_run
 from rsmq_django.queues import get_client
 from rsmq_django.worker.report import event_log as recent_successes
 from rsmq_django.worker.report.event_log import KEPT, MOST_A_SECOND, MOST_TAGS, RecentSuccesses

@@ -11,9 +11,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from rsmq_django.core import Client, RsmqError, SettleResult
-from rsmq_django.core.counters import MOST_FIELDS, Counts, read_totals
 from rsmq_django.core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, ServerRefused
-from rsmq_django.core.histogram import Histogram
+from rsmq_django.core.stats.counters import MOST_FIELDS, Counts, read_totals
+from rsmq_django.core.stats.histogram import Histogram
 from rsmq_django.queues import get_client
 from rsmq_django.tasks import Retry, current_task
 from rsmq_django.worker.outcomes import Outcome, Postponed, Released, Succeeded

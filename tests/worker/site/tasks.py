@@ -14,7 +14,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import translation
 
-from rsmq_django.core.topics import TopicMessage
+from rsmq_django.core.topic import TopicMessage
 from rsmq_django.tasks import Concurrency, TaskContext, current_task, fixed, task, topic_task
 from rsmq_django.worker.fetch import polling as idle_turns
 

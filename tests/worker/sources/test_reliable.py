@@ -13,9 +13,9 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import Message
-from rsmq_django.core.counters import read_totals
-from rsmq_django.core.events import following
 from rsmq_django.core.reliable import ReliableQueue
+from rsmq_django.core.stats.counters import read_totals
+from rsmq_django.core.stats.events import following
 from rsmq_django.management.commands.rsmq_worker import chosen_queues
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue, task_body

@@ -11,12 +11,12 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import Message
-from rsmq_django.core.counters import Counts, read_totals
-from rsmq_django.core.events import following
 from rsmq_django.core.limits import MAX_SECONDS
-from rsmq_django.core.past import window_of
-from rsmq_django.core.topics import Topic, TopicMessage
-from rsmq_django.core.topics.lag import lag_calls, lags_of
+from rsmq_django.core.stats.counters import Counts, read_totals
+from rsmq_django.core.stats.events import following
+from rsmq_django.core.stats.past import window_of
+from rsmq_django.core.topic import Topic, TopicMessage
+from rsmq_django.core.topic.lag import lag_calls, lags_of
 from rsmq_django.management.commands.rsmq_worker import chosen_topics
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task

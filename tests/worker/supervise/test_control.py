@@ -8,9 +8,9 @@ import pytest
 
 from rsmq_django.core import Client
 from rsmq_django.core.doctor import examine
-from rsmq_django.core.listing import workers
-from rsmq_django.core.pause import pause
-from rsmq_django.core.processes import ProcessRecord, give_order, read_processes
+from rsmq_django.core.queue.listing import workers
+from rsmq_django.core.queue.pause import pause
+from rsmq_django.core.tasks.processes import ProcessRecord, give_order, read_processes
 from rsmq_django.live.expected import expected_queues
 from rsmq_django.live.overview import look_at
 from rsmq_django.queues import ensure_queue, get_client

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.worker.fetch.queues import queue_settings
 from rsmq_django.worker.supervise.maintenance import PeriodicJob, make_maintenance
 from rsmq_django.worker.supervise.recovery import Death
@@ -77,7 +77,7 @@ def test_worker_whose_fetch_was_not_answered_may_have_leased_messages(configure:
         assert source.exchange(1) == []
         send_raw(b"hello")
 
-        proxy.lose_reply_to(load_script("worker/fetch").sha1.encode())
+        proxy.lose_reply_to(load_script("tasks/worker/fetch").sha1.encode())
         source.look_now()
         assert source.exchange(1) == []
         assert not worker.holds_nothing

@@ -10,20 +10,20 @@ from collections.abc import Callable
 import pytest
 
 from rsmq_django import schedules
-from rsmq_django.core.browse import page
-from rsmq_django.core.call import Call
 from rsmq_django.core.keys import worker_key, workers_key
-from rsmq_django.core.moves import discard, move, purge, redrive, remove, reschedule
-from rsmq_django.core.outbox import RelayItem, confirm, keep_back, relay
-from rsmq_django.core.pause import pause, resume
-from rsmq_django.core.processes import describe, give_order
+from rsmq_django.core.queue.browse import page
+from rsmq_django.core.queue.moves import discard, move, purge, redrive, remove, reschedule
+from rsmq_django.core.queue.pause import pause, resume
+from rsmq_django.core.queue.replies import read_nothing
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.replies import read_nothing
-from rsmq_django.core.topics import Bridge, Retention, Topic
+from rsmq_django.core.tasks.outbox import RelayItem, confirm, keep_back, relay
+from rsmq_django.core.tasks.processes import describe, give_order
+from rsmq_django.core.topic import Bridge, Retention, Topic
+from rsmq_django.core.transport.call import Call
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Concurrency, Rate, Unique, call, cancel, cancel_tagged, chain, fixed, group, map_tasks
 from rsmq_django.worker.lease.inflight import beat
-from tests.core.test_processes import RECORD
+from tests.core.tasks.test_processes import RECORD
 from tests.memory_limit import looked_at
 from tests.redis_server import PrivateServer
 from tests.tasks.schedules import let_pass, new_scheduler
@@ -31,29 +31,29 @@ from tests.worker.workshop import Configure, declare, send_raw, work
 
 #: What only stores more; nobody is held up when it is refused but who wants to store more.
 MAY_BE_REFUSED = {
-    "events/enter",
-    "outbox/cancel",
-    "outbox/confirm",
-    "outbox/relay",
+    "stats/events/enter",
+    "tasks/outbox/cancel",
+    "tasks/outbox/confirm",
+    "tasks/outbox/relay",
     "queue/create",
     "queue/send",
     "queue/set_attributes",
     "reliable/configure",
     "reliable/push",
-    "schedule/fire",
-    "schedule/put",
-    "schedule/synced",
+    "tasks/schedule/fire",
+    "tasks/schedule/put",
+    "tasks/schedule/synced",
     "tasks/enqueue",
     "tasks/enqueue_unique",
     "topic/publish",
-    "worker/provision",
+    "tasks/worker/provision",
     "topic/register",
     "topic/configure",
-    "workflow/create",
-    "workflow/expect",
-    "workflow/prepare",
-    "workflow/seal",
-    "workflow/start",
+    "tasks/workflow/create",
+    "tasks/workflow/expect",
+    "tasks/workflow/prepare",
+    "tasks/workflow/seal",
+    "tasks/workflow/start",
 }
 
 
@@ -179,7 +179,7 @@ def everything_around() -> None:
     beat(client, ["w1"])
     client.run(give_order("rsmq", "w1", "stop"))
     client.run(describe("rsmq", "w1", RECORD))
-    client.run(Call("worker/forget", (workers_key("rsmq"), worker_key("rsmq", "w1")), ("w1",), read_nothing))
+    client.run(Call("tasks/worker/forget", (workers_key("rsmq"), worker_key("rsmq", "w1")), ("w1",), read_nothing))
     items = [RelayItem("a" * 22, b"{}", 0, True)]
     client.run(relay("rsmq", queue.keys, "default", items, channel="c", record_ttl_s=60))
     client.run(confirm("rsmq", ["a" * 22]))

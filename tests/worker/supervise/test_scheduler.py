@@ -10,7 +10,7 @@ import pytest
 
 from rsmq_django import schedules
 from rsmq_django.core.errors import QueueFull
-from rsmq_django.core.schedule import tick_id
+from rsmq_django.core.tasks.schedules import tick_id
 from rsmq_django.tasks import cron, every
 from rsmq_django.tasks.middleware import SentCall
 from rsmq_django.worker.supervise import scheduler

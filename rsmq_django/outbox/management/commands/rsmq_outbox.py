@@ -18,9 +18,9 @@ from django.db.models import Count, Max, Min, Q
 from django.utils import timezone
 
 from ....cli.options import TimeParam
-from ....conf import get_settings
+from ....conf.settings import get_settings
+from ....conf.timetable import in_words
 from ....core.texts import printable
-from ....timetable import in_words
 from ...models import WAITING, InboxEntry, OutboxMessage
 from ...relay import Relay, prune
 from ...relay_process import StopRequest, relay_until

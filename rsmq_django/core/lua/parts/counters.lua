@@ -1,0 +1,3 @@
+-- The counters of a queue.
+--#include parts/raised
+--#include parts/raise_counter

@@ -1,0 +1,3 @@
+-- Message ids: base 36 of the microsecond, then the caller's random suffix.
+--#include parts/base36
+--#include parts/message_id

@@ -1,0 +1,20 @@
+-- Store the result of a message whose function returned.
+--   key: hash, its result record; at: index in ARGV of id, receive count, attempt, seconds to keep the record, begin and
+--   end (ms), value; body: the message's, or false
+--#include parts/results
+local RESULT_WORDS = 7
+
+local function keep_result(key, at, queue, worker, body)
+  local id, receive_count, attempt, keep_s, began_ms, ended_ms, value = unpack(ARGV, at, at + RESULT_WORDS - 1)
+  if not is_own(key, id, queue) then return end
+  local is_first = attempt == "1"
+  if is_first and receive_count ~= "1" then begin_anew(key) end
+  -- The time when the first attempt began does not change: a later attempt would store its own begin twice.
+  local begin = is_first and "started_ms" or "attempted_ms"
+  local added = set_fields(key, "body", body or "", "worker:" .. attempt, worker, "attempted_ms", began_ms,
+    begin, began_ms, "status", "SUCCESSFUL", "value", value, "finished_ms", ended_ms)
+  if not added then return end
+  -- All fields are new: there was no record, as for messages of other clients. Usually the sender writes these fields.
+  if added == (is_first and 7 or 6) then redis.call("HSET", key, "queue", queue, "message", id) end
+  redis.call("EXPIRE", key, keep_s)
+end

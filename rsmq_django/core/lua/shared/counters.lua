@@ -1,3 +1,0 @@
--- The counters of a queue.
---#include shared/raised
---#include shared/raise_counter

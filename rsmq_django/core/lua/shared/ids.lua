@@ -1,3 +1,0 @@
--- Message ids: base 36 of the microsecond, then the caller's random suffix.
---#include shared/base36
---#include shared/message_id

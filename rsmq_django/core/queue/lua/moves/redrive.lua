@@ -1,0 +1,16 @@
+-- Send dead letters again as new messages, and remove them and their failure records, in one step.
+--
+--   KEYS[1..4]  of the dead-letter queue: zset, hash, failure records, releases
+--   KEYS[5..7]  zset, hash and releases of the target
+--   KEYS[8..]   hash  result record of each message that names one, in order
+--   ARGV        channel and name of the target; seconds to keep an unfinished result again; then per message: id,
+--               receive count when it was read ("0": none), suffix of the new id, 1 if it has a result record, and its
+--               history before the redrive (JSON, "" for none)
+--
+-- The id is new, because an old receipt must never be valid again; the body stays, and with it the task's id. A message with
+-- a history starts with a receive count of 1 that counts as a release: it tells the worker that there is data to remove.
+--
+-- Returns per message: its new id, or 0 it is gone, -1 received since, -2 too long for the target; or just -1: the target
+-- does not exist. Safe to repeat: a redriven dead letter is gone. Errors: QueueNotFound.
+--#include queue/moves/parts/redriving
+return redrive(7, 3, function() return integer(now_ms) end)

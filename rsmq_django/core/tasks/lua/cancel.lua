@@ -1,0 +1,15 @@
+-- Cancel a task that has not finished: delete its message with its body, even in flight, and set its result to cancelled.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  message id -> number of releases, crashes, history before a redrive
+--   KEYS[4]  hash  result record
+--   KEYS[5]  zset  id of a cancelled message -> time of the cancellation (ms)
+--   KEYS[6]  hash  message id -> failure record of a dead letter in this queue
+--   ARGV     message id; channel that informs workers; error (JSON) and body of the result; seconds to keep it, and
+--            to remember that it was cancelled
+--
+-- A worker that runs the task is informed through the channel; if that fails, its next renewal does not find the message
+-- and checks KEYS[5]. Returns 1 cancelled, 0 no such message in this queue.
+--#include tasks/parts/cancelling
+return cancel(1)

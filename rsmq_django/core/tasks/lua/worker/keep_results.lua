@@ -1,0 +1,49 @@
+-- Settle messages whose functions returned: store their results, delete the messages.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  message id -> number of releases
+--   KEYS[4]  hash  messages leased by this worker (shared/strike)
+--   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
+--   KEYS[7]  hash  message id -> failure record of a dead letter in this queue
+--   KEYS[8..] hash  result record of each message, in order
+--   ARGV     strikes; name of the queue; worker; then per message the words of shared/keep_result; events (shared/events)
+--
+-- Returns only the messages that were not deleted, position (from 0) and code in turn: 0 no such message, -1 lease lost.
+--#include parts/strike
+--#include parts/remove
+--#include parts/events
+--#include parts/past
+--#include parts/keep_result
+local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local log, dropped, failures = KEYS[5], KEYS[6], KEYS[7]
+
+local first = strike(holds, 1)
+local queue, worker, starts, fields, n = ARGV[first], ARGV[first + 1], {}, {}, 0
+for at = first + 2, last_argument, RESULT_WORDS do
+  n = n + 1
+  starts[n] = at
+  fields[2 * n - 1] = ARGV[at]
+  fields[2 * n] = ARGV[at] .. ":rc"
+end
+local stored = redis.call("HMGET", settings, unpack(fields))
+
+-- A removal comes first: after it, a server at its memory limit accepts all other writes of this script.
+redis.call("HDEL", holds, "")
+local done, refused = {}, {}
+for i = 1, n do
+  local id, receive_count = fields[2 * i - 1], ARGV[starts[i] + 1]
+  if stored[2 * i] == receive_count then
+    done[#done + 1] = id
+    if receive_count ~= "1" then forget_past(releases, failures, id) end
+    keep_result(KEYS[7 + i], starts[i], queue, worker, stored[2 * i - 1])
+    log_event(log, dropped, i, "succeeded")
+  else
+    local is_there = redis.call("ZSCORE", messages, id)
+    refused[#refused + 1] = i - 1
+    refused[#refused + 1] = is_there and -1 or 0
+    if is_there then log_event(log, dropped, i, "lost") end
+  end
+end
+remove(messages, settings, done)
+return refused

@@ -1,0 +1,27 @@
+"""The list of topics. Redis cannot list them, so each use of a topic adds it to a set."""
+
+from __future__ import annotations
+
+from ..queue.replies import read_names
+from ..transport.call import Call
+from ..transport.client import Client
+from .keys import TOPICS_KEY
+
+
+def register_call(name: str) -> Call[int]:
+    """Return the call that adds a topic to the list."""
+    return Call("topic/register", (TOPICS_KEY,), (name,), int, repeatable=True, subject=name)
+
+
+def list_topics(client: Client) -> list[str]:
+    """Return the topics that were used through this package on the client's server, sorted."""
+    return client.run(_list_topics())
+
+
+async def alist_topics(client: Client) -> list[str]:
+    """See list_topics()."""
+    return await client.arun(_list_topics())
+
+
+def _list_topics() -> Call[list[str]]:
+    return Call("topic/list", (TOPICS_KEY,), (), read_names, repeatable=True)

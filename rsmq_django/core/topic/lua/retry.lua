@@ -1,0 +1,25 @@
+-- Set the redelivery time of messages in flight: at once, later, or after a longer time than before.
+--
+--   KEYS[1]  hash  the group's own
+--   KEYS[2]  zset  what the group holds, scored with its index
+--   KEYS[3]  zset  the same, scored with when it is handed out again (ms)
+--   KEYS[4]  hash  deliveries
+--   ARGV     ms from now; per message (1..1000): index, receipt (topic/receipts)
+--
+-- Returns how many of them were in flight with these receipts.
+--#include parts/clock
+--#include topic/parts/receipts
+local group = {own = KEYS[1], pending = KEYS[2], due = KEYS[3], counts = KEYS[4]}
+local due_ms = integer(now_ms + ARGV[1])
+local indexes, changed = held_by_receipt(group, 2), 0
+if #indexes == 0 then return 0 end
+
+for at, score in ipairs(redis.call("ZMSCORE", group.pending, unpack(indexes))) do
+  if score then
+    -- Removing before adding: ZADD alone is refused when the server is at its memory limit.
+    redis.call("ZREM", group.due, indexes[at])
+    redis.call("ZADD", group.due, due_ms, indexes[at])
+    changed = changed + 1
+  end
+end
+return changed

@@ -1,0 +1,60 @@
+"""Reading positions in a stream: counting of entries, including removed ones, and trimming after the slowest reader.
+
+Each function returns a `Call`. The content of the entries is not read. Redis counts every entry ever added (Redis 7,
+Valkey), so added minus length is the number of entries removed from the head: a reader that counts its entries knows
+exactly how many it missed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..limits import MAX_BATCH
+from .call import Call
+
+#: The id before the first entry of any stream.
+BEGINNING = "0-0"
+#: A reader that was inactive for this time no longer delays the trimming.
+READER_SILENT_MS = 7 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The result of one step along a stream."""
+
+    entries: int
+    #: Id of the last entry of the step; its start id when there was no entry.
+    last_id: str
+    #: Entries ever added; -1 when the server does not count them (before Redis 7).
+    added: int
+    #: Entries that were removed from the head.
+    gone: int
+    #: The newest id that the stream ever had.
+    newest_id: str
+
+
+def step(stream: str, *, after: str, upto: str = "+", most: int = MAX_BATCH) -> Call[Step]:
+    """Return the call that counts up to `most` (at most 1,000) entries after an id, without reading them."""
+    return Call("queue/bulk/step", (stream,), (after, upto, min(most, MAX_BATCH)), _read_step, repeatable=True)
+
+
+def trim(stream: str, readers: str, *, reader: str, finished_id: str, silent_ms: int = READER_SILENT_MS) -> Call[int]:
+    """Return the call that stores a reader's position, and removes the entries that all live readers have finished."""
+    return Call("queue/bulk/trim", (stream, readers), (reader, finished_id, silent_ms), int, repeatable=True)
+
+
+def readers_key(stream: str) -> str:
+    """Return the key of the hash of a stream's readers."""
+    return f"{stream}:readers"
+
+
+def id_order(entry_id: str) -> tuple[int, int]:
+    """Return the sort key of an entry id: milliseconds and sequence number."""
+    ms, _, number = entry_id.partition("-")
+    return int(ms), int(number or 0)
+
+
+def _read_step(reply: list[Any]) -> Step:
+    entries, last_id, added, gone, newest_id = reply
+    return Step(entries, last_id.decode("ascii"), added, gone, newest_id.decode("ascii"))

@@ -1,0 +1,260 @@
+"""Prometheus metrics, read from Redis at each scrape. Needs the extra `rsmq-django[metrics]`.
+
+Depths are read from the queues, and statistics from the counters of workers: any process can answer, and the numbers
+cover all workers on all machines. This module defines the names of metrics, and stores no numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from django.http import HttpRequest, HttpResponse
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from ..conf.settings import get_settings
+from ..core import Client, RsmqError, list_queues
+from ..core.errors import RedisFailure
+from ..core.queue.browse import depth_call
+from ..core.queue.listing import WorkerBeat, workers
+from ..core.queue.pause import paused
+from ..core.stats.backlogs import Backlog, read_backlogs
+from ..core.stats.cardinality import MOST_QUEUES, OTHER
+from ..core.stats.counters import COUNTERS, Counts, read_totals
+from ..core.stats.depth import Depth, together
+from ..core.stats.events import LogState
+from ..core.stats.events import state as log_state
+from ..core.stats.histogram import Histogram
+from ..core.transport.call import Call
+from ..live.tasks import known_names
+from ..queues import get_client
+
+T = TypeVar("T")
+
+#: Upper bounds of the buckets for Prometheus, in seconds, from a millisecond to an hour: six hundred buckets would be
+#: too many for thousands of series.
+BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+#: Queues read per round trip.
+QUEUES_A_TIME = 50
+OUTCOMES = tuple(name for name in COUNTERS if name not in ("sent", "started", "interrupted"))
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """The data read from one connection."""
+
+    alias: str
+    #: Queues, reliable queues and topic groups.
+    queues: dict[str, Depth]
+    #: Reliable queues and topic groups.
+    backlogs: list[Backlog]
+    paused: frozenset[str]
+    #: By queue, then by task.
+    totals: dict[str, dict[str, Counts]]
+    workers: list[WorkerBeat]
+    log: LogState
+
+
+class RsmqCollector(Collector):
+    """Reads the connections of the settings (all, or the given ones) at each scrape. A failed one has `rsmq_up 0`."""
+
+    def __init__(self, aliases: Sequence[str] | None = None) -> None:
+        self._aliases = aliases
+
+    def describe(self) -> list[Metric]:
+        """Return nothing, so that the registration does not access Redis."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics."""
+        aliases = list(get_settings().connections) if self._aliases is None else self._aliases
+        up = GaugeMetricFamily("rsmq_up", "Whether the server of a connection answered.", labels=["connection"])
+        scrapes = []
+        for alias in aliases:
+            try:
+                scrapes.append(read_connection(alias, get_client(alias)))
+                up.add_metric([alias], 1)
+            except RsmqError:
+                up.add_metric([alias], 0)
+        yield up
+        yield from _queue_metrics(scrapes)
+        yield from _attempt_metrics(scrapes)
+        yield from _worker_metrics(scrapes)
+        yield from _event_metrics(scrapes)
+
+
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Respond to a scrape. Protect this view from the public: it shows the names of queues and tasks."""
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return HttpResponse(encode(registry()), content_type=content_type)
+
+
+def registry() -> CollectorRegistry:
+    """Return a registry with the metrics of this package only."""
+    own = CollectorRegistry()
+    own.register(RsmqCollector())
+    return own
+
+
+def read_connection(alias: str, client: Client) -> Scrape:
+    """Return the data of one connection, without queues that cannot be read."""
+    names = list_queues(client)
+    queues: dict[str, Depth] = {}
+    for at in range(0, len(names), QUEUES_A_TIME):
+        part = names[at : at + QUEUES_A_TIME]
+        found = client.run_many([depth_call(client.namespace, name) for name in part])
+        queues |= {name: read for name, read in zip(part, found, strict=True) if not isinstance(read, RsmqError)}
+    backlogs = [backlog for backlog in read_backlogs(client) if backlog.name not in queues]
+    counted = [*queues, *(backlog.name for backlog in backlogs)]
+    queues |= {backlog.name: backlog.now for backlog in backlogs if not isinstance(backlog.now, RsmqError)}
+    shown = shown_queues(queues)
+    return Scrape(
+        alias,
+        shown,
+        backlogs,
+        _read(client, paused(client.namespace), frozenset()),
+        _totals(client, counted, shown),
+        _read(client, workers(client.namespace), []),
+        _read(client, log_state(client.namespace), LogState(0, None, 0, None, None)),
+    )
+
+
+def shown_queues(queues: dict[str, Depth]) -> dict[str, Depth]:
+    """Return up to MOST_QUEUES queues, those of the settings first, then the longest; OTHER aggregates the rest."""
+    if len(queues) <= MOST_QUEUES:
+        return queues
+    settings = get_settings()
+    ours = {*settings.queues, *settings.reliable, *settings.dead_letters}
+    own = {name for name in queues if settings.base_name(name) in ours}
+    ranked = sorted(queues, key=lambda name: (name not in own, -queues[name].messages, name))
+    rest = [queues[name] for name in ranked[MOST_QUEUES:]]
+    return {name: queues[name] for name in ranked[:MOST_QUEUES]} | {OTHER: together(rest)}
+
+
+def _totals(client: Client, counted: Sequence[str], shown: Container[str]) -> dict[str, dict[str, Counts]]:
+    """Return the counters of all queues; queues that are not shown are aggregated."""
+    found: dict[str, dict[str, Counts]] = {}
+    for queue, tasks in read_totals(client, counted, known=known_names()).items():
+        if queue in shown or OTHER not in shown:
+            found[queue] = tasks
+            continue
+        for counts in tasks.values():
+            found.setdefault(OTHER, {}).setdefault(OTHER, Counts()).add(counts)
+    return found
+
+
+def _read(client: Client, call: Call[T], nothing: T) -> T:
+    """Return the result of a call, or None if the data is damaged, so that other metrics are still shown."""
+    try:
+        return client.run(call)
+    except RedisFailure:
+        raise
+    except RsmqError:
+        return nothing
+
+
+# -- Metrics ----------------------------------------------------------------------------------------------------------
+
+
+def _queue_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
+    labels = ["connection", "queue"]
+    messages = GaugeMetricFamily(
+        "rsmq_queue_messages",
+        "Messages: ready to be received, delayed, or in flight (received and hidden); in reliable queues also dead.",
+        labels=[*labels, "state"],
+    )
+    oldest = GaugeMetricFamily(
+        "rsmq_queue_oldest_ready_seconds",
+        "Age of the oldest ready message; 0 without one.",
+        None,
+        labels,
+    )
+    is_paused = GaugeMetricFamily("rsmq_queue_paused", "1 while the queue is paused for workers.", labels=labels)
+    sent = CounterMetricFamily("rsmq_queue_sent", "Messages sent by any client.", labels=labels)
+    received = CounterMetricFamily("rsmq_queue_received", "Deliveries to any client.", labels=labels)
+    dead_lettered = CounterMetricFamily(
+        "rsmq_topic_dead_lettered", "Messages of a topic that became dead letters of a group.", labels=labels
+    )
+    for scrape in scrapes:
+        others = {backlog.name for backlog in scrape.backlogs}
+        unknown_age = {backlog.name for backlog in scrape.backlogs if backlog.kind == "reliable"}
+        for name, queue in scrape.queues.items():
+            own = [scrape.alias, name]
+            for state in ("ready", "delayed", "in_flight"):
+                messages.add_metric([*own, state], getattr(queue, state))
+            if name not in unknown_age:
+                oldest.add_metric(own, queue.oldest_ready_s or 0)
+            if name not in others and name != OTHER:
+                is_paused.add_metric(own, name in scrape.paused)
+            sent.add_metric(own, queue.total_sent)
+            received.add_metric(own, queue.total_received)
+        dead = Counter[tuple[str, str]]()
+        for backlog in scrape.backlogs:
+            if not isinstance(backlog.now, RsmqError):
+                dead[backlog.kind, backlog.name if backlog.name in scrape.queues else OTHER] += backlog.now.dead
+        for (kind, name), number in dead.items():
+            if kind == "reliable":
+                messages.add_metric([scrape.alias, name, "dead"], number)
+            else:
+                dead_lettered.add_metric([scrape.alias, name], number)
+    yield from (messages, oldest, is_paused, sent, received, dead_lettered)
+
+
+def _attempt_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
+    labels = ["connection", "queue", "task"]
+    sent = CounterMetricFamily("rsmq_task_sent", "First deliveries of messages to workers.", labels=labels)
+    started = CounterMetricFamily("rsmq_attempts_started", "Attempts that workers started.", labels=labels)
+    interrupted = CounterMetricFamily(
+        "rsmq_interruptions", "Functions that were interrupted; each time the process is replaced.", labels=labels
+    )
+    ended = CounterMetricFamily("rsmq_attempts", "Attempts that ended, by outcome.", labels=[*labels, "outcome"])
+    wait = HistogramMetricFamily(
+        "rsmq_wait_seconds", "Latency: time from ready to received by a worker.", labels=labels
+    )
+    run = HistogramMetricFamily("rsmq_run_seconds", "Run time of functions.", labels=labels)
+    for scrape in scrapes:
+        for queue, tasks in scrape.totals.items():
+            for task, counts in tasks.items():
+                own = [scrape.alias, queue, task]
+                sent.add_metric(own, counts.sent)
+                started.add_metric(own, counts.started)
+                interrupted.add_metric(own, counts.interrupted)
+                for outcome in OUTCOMES:
+                    ended.add_metric([*own, outcome], getattr(counts, outcome))
+                wait.add_metric(own, buckets(counts.wait), counts.wait.sum_us / 1e6)
+                run.add_metric(own, buckets(counts.run), counts.run.sum_us / 1e6)
+    yield from (sent, started, interrupted, ended, wait, run)
+
+
+def buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Return a histogram in the format of Prometheus: the cumulative count for each bound in seconds."""
+    counts = [(f"{bound_s:g}", float(histogram.count_up_to(bound_s * 1e6))) for bound_s in BOUNDS_S]
+    return [*counts, ("+Inf", float(histogram.count))]
+
+
+def _worker_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
+    age = GaugeMetricFamily(
+        "rsmq_worker_last_beat_age_seconds",
+        "Seconds since the last heartbeat of a worker process, which it sends every few seconds.",
+        labels=["connection", "worker"],
+    )
+    number = GaugeMetricFamily("rsmq_workers", "Known worker processes.", labels=["connection"])
+    for scrape in scrapes:
+        number.add_metric([scrape.alias], len(scrape.workers))
+        for worker in scrape.workers:
+            age.add_metric([scrape.alias, worker.worker_id], max(0.0, worker.now_ms - worker.beat_ms) / 1000)
+    yield from (number, age)
+
+
+def _event_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
+    length = GaugeMetricFamily("rsmq_events", "Entries of the event log.", labels=["connection"])
+    dropped = CounterMetricFamily("rsmq_events_dropped", "Events that Redis rejected.", labels=["connection"])
+    for scrape in scrapes:
+        length.add_metric([scrape.alias], scrape.log.events)
+        dropped.add_metric([scrape.alias], scrape.log.dropped)
+    yield from (length, dropped)

@@ -1,0 +1,182 @@
+"""What other programs may do to a topic: it is noticed, said clearly, and costs no message that is still there."""
+
+import pytest
+
+from rsmq_django.core import Queue
+from rsmq_django.core.errors import TopicBroken, TopicReset
+from rsmq_django.core.topic import Bridge, Topic
+from rsmq_django.core.topic.group import Group
+from rsmq_django.core.topic.keys import topic_keys
+from tests.core.topic.conftest import bodies, indexes
+from tests.redis_server import PrivateServer
+
+
+def test_holes_are_passed_over_and_counted(topic: Topic, server: PrivateServer):
+    topic.publish(*"abcdef")
+    server.redis.delete("orders:messages:1", "orders:messages:3", "orders:messages:6")
+
+    batch = topic.group("g").read(10)
+
+    assert (indexes(batch), batch.holes, batch.skipped) == ([2, 4, 5], 3, 0)
+    assert indexes(topic.group("one").read(1)) == [2]
+
+
+def test_long_gap_does_not_stop_a_reader_nor_make_it_wait(topic: Topic, server: PrivateServer):
+    server.redis.set("orders:nextIndex", 3500)
+    assert topic.publish("behind the gap") == range(3501, 3502)
+
+    batch = topic.group("g").read(10, block_ms=60_000)
+
+    assert bodies(batch) == [b"behind the gap"]
+
+
+def test_lost_index_is_found_again_by_the_next_publish(topic: Topic, server: PrivateServer, careful: Group):
+    topic.publish(*"abc")
+    careful.ack(careful.read(2))
+    server.redis.delete("orders:nextIndex")
+
+    with pytest.raises(TopicReset, match="has read up to 2, but the topic ends at 0"):
+        careful.read()
+    assert topic.publish("d") == range(4, 5), "behind the messages that are there"
+
+    assert bodies(careful.read(10)) == [b"c", b"d"]
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "9223372036854775807", "-100000000000000000", "x"])
+@pytest.mark.parametrize("field", ["first", "last"])
+def test_recorded_end_of_a_topic_that_is_not_an_index_is_replaced(
+    topic: Topic, server: PrivateServer, field: str, value: str
+):
+    topic.publish(*"ab")
+    server.redis.hset("rsmqt:orders:meta", mapping={field: value, "max_bytes": 1000})
+
+    assert topic.publish("c") == range(3, 4)
+    assert topic.trim(keep=3) == 0
+
+    assert bodies(topic.group("g").read(10)) == [b"a", b"b", b"c"]
+    assert server.redis.hget("rsmqt:orders:meta", "last") == b"3"
+
+
+def test_deleted_topic_starts_again_and_its_readers_get_an_error(topic: Topic, server: PrivateServer):
+    topic.publish(*"abc")
+    for name in ("strict", "early", "late"):
+        topic.group(name).read(10)
+    server.redis.delete("orders:nextIndex", *(f"orders:messages:{n}" for n in (1, 2, 3)))
+
+    assert topic.publish("new") == range(1, 2)
+
+    with pytest.raises(TopicReset, match="group 'strict' of topic 'orders' has read up to 3"):
+        topic.group("strict").read()
+    assert bodies(topic.group("early", on_reset="earliest").read(10)) == [b"new"]
+    late = topic.group("late", on_reset="latest")
+    assert not late.read(10)
+    topic.publish("newer")
+    assert bodies(late.read(10)) == [b"newer"]
+    topic.group("strict").seek("earliest", force=True)
+    assert bodies(topic.group("strict").read(10)) == [b"new", b"newer"]
+
+
+@pytest.mark.parametrize("value", ["many", "-1", "1.5", "", "9" * 30, "1\r\n2"])
+def test_index_that_is_not_a_number_is_an_error_that_names_key_and_value(
+    topic: Topic, server: PrivateServer, value: str
+):
+    topic.publish("a")
+    server.redis.set("orders:nextIndex", value)
+
+    for action in (lambda: topic.publish("b"), topic.group("g").read, topic.status, topic.trim, topic.compact):
+        with pytest.raises(TopicBroken, match="'orders:nextIndex'"):
+            action()
+
+    server.redis.delete("orders:nextIndex")  # as the error says
+    assert topic.publish("b") == range(2, 3)
+
+
+def test_cursor_that_is_not_a_number_is_an_error_and_can_be_set_again(topic: Topic, server: PrivateServer):
+    topic.publish(*"ab")
+    group = topic.group("g")
+    server.redis.set("orders:g:nextIndex", "x y")
+
+    with pytest.raises(TopicBroken, match="'orders:g:nextIndex', is 'x y'"):
+        group.read()
+    with pytest.raises(TopicBroken):
+        group.status()
+    group.seek(2)
+
+    assert bodies(group.read(10)) == [b"b"]
+
+
+def test_key_of_another_type_is_an_error(topic: Topic, server: PrivateServer):
+    server.redis.rpush("orders:nextIndex", "x")
+
+    with pytest.raises(TopicBroken, match="topic 'orders': one of its keys has the wrong type"):
+        topic.publish("a")
+    with pytest.raises(TopicBroken, match="wrong type"):
+        topic.group("g").read()
+
+
+def test_message_of_another_type_counts_as_a_hole(topic: Topic, server: PrivateServer):
+    topic.publish(*"abc")
+    server.redis.delete("orders:messages:2")
+    server.redis.rpush("orders:messages:2", "x")
+
+    assert indexes(topic.group("g").read(10)) == [1, 3]
+
+
+def test_lost_side_data_costs_no_message(topic: Topic, careful: Group, server: PrivateServer):
+    topic.publish(*"abcd")
+    careful.ack(careful.read(3).messages[0])
+    server.redis.delete(*server.redis.keys("rsmqt:*"))
+
+    assert indexes(careful.read(10)) == [2, 3, 4]
+    assert topic.publish("e") == range(5, 6)
+
+
+def test_headers_that_are_not_json_are_left_out(topic: Topic, server: PrivateServer):
+    topic.publish("a", headers={"a": "b"})
+    server.redis.hset(topic.keys.headers, "1", b"\xff{")
+
+    (message,) = topic.group("g").read()
+
+    assert message.headers == {}
+
+
+@pytest.mark.parametrize("part", ["index", "meta", "time", "headers", "keys"])
+def test_damaged_dead_letter_topic_blocks_nothing_and_loses_nothing(
+    topic: Topic, careful: Group, server: PrivateServer, part: str
+):
+    topic.publish(*"abc")
+    spent = topic.group("careful", at_least_once=True, max_deliveries=1)
+    spent.retry(spent.read(1).messages)
+    key = getattr(topic_keys("orders.dlt"), part)
+    server.redis.sadd(key, "foreign")
+
+    assert bodies(spent.read(10)) == [b"b", b"c"]
+    with pytest.raises(TopicBroken, match=f"dead-letter topic of topic 'orders' cannot store.* its key '{key}'"):
+        spent.read(10)
+
+    server.redis.delete(key)  # as the error says
+    assert spent.read(10).dead_lettered == 1
+    assert bodies(topic_of(topic, "orders.dlt").group("look").read(10)) == [b"a"]
+
+
+@pytest.mark.parametrize("part", ["index", "headers"])
+def test_bridge_waits_for_its_dead_letter_topic_to_be_repaired(
+    topic: Topic, queue: Queue, server: PrivateServer, part: str
+):
+    queue.set_attributes(max_size_bytes=1024)
+    topic.publish("a", "x" * 2000, "b")
+    bridge = Bridge(topic.group("g"), queue)
+    key = getattr(topic_keys("orders.dlt"), part)
+    server.redis.sadd(key, "foreign")
+
+    with pytest.raises(TopicBroken, match="dead-letter topic"):
+        bridge.forward(10)
+    server.redis.delete(key)
+
+    done = bridge.forward(10)
+    assert (done.moved, done.dead_lettered) == (2, 1)
+    assert [message.body for message in queue.receive_many(10)] == [b"a", b"b"]
+
+
+def topic_of(topic: Topic, name: str) -> Topic:
+    return Topic(name, topic.client)

@@ -1,0 +1,44 @@
+"""The node that a connection to a cluster talks to: the one that was named, then the others that are known."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from redis.exceptions import MovedError
+
+from rsmq_django.core.transport.cluster import Route
+
+
+def a_socket(host: str = "first", port: int = 7000) -> SimpleNamespace:
+    return SimpleNamespace(host=host, port=port)
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [("12 second:7001", ("second", 7001)), ("12 :7001", ("first", 7001))],
+    ids=["by host and port", "by port alone"],
+)
+def test_connection_goes_to_the_node_that_another_one_names(named: str, expected: tuple[str, int]):
+    route, link = Route(), a_socket()
+
+    assert route.follow(link, MovedError(named))
+
+    route.aim(link)
+    assert (link.host, link.port) == expected
+
+
+def test_node_that_does_not_answer_is_left_for_the_next_one():
+    route, link = Route(), a_socket()
+    route.follow(link, MovedError("12 second:7001"))
+    route.aim(link)
+
+    route.leave(link)
+    route.leave(link)  # who waited for the same node
+    route.aim(link)
+
+    assert (link.host, link.port) == ("first", 7000)
+
+
+def test_no_other_node_is_followed_from_the_socket_of_a_file():
+    assert not Route().follow(SimpleNamespace(path="/run/redis"), MovedError("12 second:7001"))
