@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a private, empty server and what stands on it."""
+"""Fixtures of all tests: a private, empty server and connections to it."""
 
 import signal
 import threading

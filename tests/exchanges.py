@@ -1,4 +1,4 @@
-"""What goes to Redis in a test: counted, and cut off where the test says."""
+"""Exchanges with Redis in a test: counted, and cut off on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of many modules say: time passes, a condition comes true."""
+"""Helpers of many tests: moving time, waiting for a condition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks run and say what they found. How fast anything is, is not tested."""
+"""The benchmarks run and print their results. Speed is not tested."""
 
 import ast
 import shutil

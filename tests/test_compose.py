@@ -1,4 +1,4 @@
-"""What compose.yaml starts works, as far as that can be seen without containers: its commands are run here."""
+"""The commands of compose.yaml, run here without containers."""
 
 from __future__ import annotations
 

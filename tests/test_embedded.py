@@ -1,4 +1,4 @@
-"""The embedded server: shared by many processes, never stopped under one, gone after the last."""
+"""The embedded server: shared by many processes, running while one of them lives, stopped after the last."""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-"""What tests may rely on: no process, connection or address of one test reaches another, and none hangs."""
+"""Isolation of tests: no process, connection or address of one test reaches another, and none hangs."""
 
 from __future__ import annotations
 

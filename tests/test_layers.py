@@ -1,4 +1,4 @@
-"""Which part of the package may import which: over all imports, also those inside functions and for types only."""
+"""Allowed imports between parts of the package: all imports, also those inside functions and for types only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mutants of tools/mutate.py: small, real, and never of what is for readers only."""
+"""The mutants of tools/mutate.py: small, real, and never in comments or docstrings."""
 
 from __future__ import annotations
 

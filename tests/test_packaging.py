@@ -1,4 +1,4 @@
-"""What a user gets who installs the package: every file of it, its licence, and requirements that can be met."""
+"""The installed package: all of its files, its licence, and requirements that can be met."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""`manage.py rsmq_stats`: the table, the JSON, and what it refuses."""
+"""`manage.py rsmq_stats`: the table, the JSON, and refusals."""
 
 import json
 import time

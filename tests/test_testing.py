@@ -1,4 +1,4 @@
-"""The testing kit, used as a project uses it: its page's own tests, and what they do not show."""
+"""The testing kit in a project: the tests of its page, and further cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A private server, a project with a few queues on it, and people who may see and do different things."""
+"""A private server, a project with a few queues on it, and users with different permissions."""
 
 from collections.abc import Callable
 from typing import Any

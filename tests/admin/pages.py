@@ -1,4 +1,4 @@
-"""What tests read from admin pages."""
+"""Helpers that read parts of admin pages."""
 
 from __future__ import annotations
 

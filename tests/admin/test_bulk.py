@@ -1,4 +1,4 @@
-"""Operations on all messages that fit a filter: asked once, done slice by slice, written down once."""
+"""Operations on all messages that match a filter: one confirmation, slices, one entry in the history."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Charts: well-formed SVG without style and script, whatever the numbers and the names are."""
+"""Charts: well-formed SVG without style and script, with any numbers and names."""
 
 import re
 from xml.etree import ElementTree

@@ -1,4 +1,4 @@
-"""Cron expressions in words, in English and German; what has no exact words is shown as it is."""
+"""Cron expressions in words, in English and German; expressions without exact words are shown unchanged."""
 
 import pytest
 from django.utils.translation import override

@@ -1,4 +1,4 @@
-"""How pages write numbers, shares, statuses and long names."""
+"""The form of numbers, shares, statuses and long names on pages."""
 
 from django.test import Client as Browser
 from django.utils import translation

@@ -1,4 +1,4 @@
-"""How the pages write numbers and times: with separators, with seconds and zone, and how long ago."""
+"""The form of numbers and times on pages: separators, seconds, zone and age."""
 
 import datetime as dt
 import re

@@ -1,4 +1,4 @@
-"""Refreshing a page: its content without the frame, nothing when nothing has changed, and only for who may see it."""
+"""Refreshing a page: its content without the frame, 304 without changes, and only with permission."""
 
 import re
 from collections.abc import Callable

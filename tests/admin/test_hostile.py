@@ -1,4 +1,4 @@
-"""What other programs may have put into Redis stays text on every page."""
+"""Values that other programs have written into Redis stay text on every page."""
 
 import json
 from html.parser import HTMLParser

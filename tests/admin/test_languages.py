@@ -1,4 +1,4 @@
-"""The pages speak the language of the project: every text of ours can be translated, and is into German."""
+"""The pages use the language of the project: every text can be translated, and has a German translation."""
 
 import ast
 import gettext

@@ -1,4 +1,4 @@
-"""The QuerySet behind the pages: what it can answer comes from Redis, and what needs SQL is refused."""
+"""The QuerySet of the pages: supported queries read Redis, and queries that need SQL are refused."""
 
 import io
 from typing import Any

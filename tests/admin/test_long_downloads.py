@@ -1,4 +1,4 @@
-"""Bodies as files: written in small parts, in time and memory that grow with their length and no faster."""
+"""Downloads of bodies: in small parts, in time and memory that grow linearly with their length."""
 
 from __future__ import annotations
 

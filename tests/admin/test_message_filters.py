@@ -1,4 +1,4 @@
-"""Messages are found by task, error, tag and age; a page that has looked at enough says where it goes on."""
+"""Messages are found by task, error, tag and age; a page that has read enough continues on the next page."""
 
 import html
 import json

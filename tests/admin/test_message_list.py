@@ -1,4 +1,4 @@
-"""The list of messages: a stock list over what lies in Redis."""
+"""The list of messages: a stock list over messages in Redis."""
 
 from collections.abc import Callable
 

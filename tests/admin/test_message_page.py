@@ -1,4 +1,4 @@
-"""The page of one message: what it shows to whom, and what can be done there."""
+"""The page of one message: its content by permission, and its actions."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Questions and answers of the admin name tasks, errors and queues instead of ids and fingerprints."""
+"""Confirmations and results of the admin name tasks, errors and queues instead of ids and fingerprints."""
 
 import json
 import re

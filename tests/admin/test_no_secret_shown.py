@@ -1,4 +1,4 @@
-"""Whatever form a planted secret has: no page, no download and no record shows it."""
+"""A planted secret of any form is on no page, in no download and in no record."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Several queues at once: paused, resumed and purged after a question that names them, and written down."""
+"""Several queues at once: paused, resumed and purged after a confirmation that lists them, with history."""
 
 import html
 import json

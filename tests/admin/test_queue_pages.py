@@ -1,4 +1,4 @@
-"""The list of queues, the page of one, and what can be done to it."""
+"""The list of queues, the page of one, and its actions."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Queues in trouble, found among all; and what the page of one says about who takes from it."""
+"""Queues with problems, found among all, and the consumers on the page of a queue."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Secrets are hidden wherever a name tells that they are some, and JSON is otherwise shown as it was written."""
+"""Secrets are hidden by their names, and other JSON is shown unchanged."""
 
 import json
 import time

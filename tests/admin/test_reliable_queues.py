@@ -1,4 +1,4 @@
-"""The pages of reliable queues: what waits, what is pending, what is dead, and settling it."""
+"""The pages of reliable queues: ready, pending and dead messages, and settling them."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Retrying dead letters of one failure: a probe, then the rest at a rate, with progress and a way back."""
+"""Retrying dead letters of one failure: a probe, then the rest at a rate, with progress and cancelling."""
 
 import json
 from collections.abc import Callable

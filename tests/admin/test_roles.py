@@ -1,4 +1,4 @@
-"""The table of roles in docs/admin.md is what the code allows: each address is asked for in each role."""
+"""The table of roles in docs/admin.md matches the code: each address is requested in each role."""
 
 import re
 from collections.abc import Iterator

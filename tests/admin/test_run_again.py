@@ -1,4 +1,4 @@
-"""Running the call of a message, a dead letter or a result again: as it was, or with other arguments."""
+"""Running the call of a message, a dead letter or a result again, with the same or other arguments."""
 
 import json
 from collections.abc import Callable, Iterator

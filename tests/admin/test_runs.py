@@ -1,4 +1,4 @@
-"""What ran: the list with its filters, and the page of one run."""
+"""The list of attempts with its filters, and the page of one attempt."""
 
 import html
 import json

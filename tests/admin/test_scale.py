@@ -1,4 +1,4 @@
-"""Pages cost the same however many messages and queues there are: counted in what Redis does, not in seconds."""
+"""The cost of pages does not grow with messages and queues: counted in commands of Redis, not in seconds."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Adding, changing and deleting schedules in the admin, their next ticks, and what became of the last ones."""
+"""Adding, changing and deleting schedules in the admin, their next ticks, and the outcomes of the last ones."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Positional arguments are hidden by the names of their parameters, wherever and however their call is shown."""
+"""Positional arguments are hidden by the names of their parameters on every page that shows their call."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The pages of topics: the log, the groups, and setting a group back."""
+"""The pages of topics: the log, the groups, and moving a group."""
 
 import time
 from collections.abc import Callable

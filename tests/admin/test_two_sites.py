@@ -1,4 +1,4 @@
-"""A project with two admin sites: whoever comes by one of them stays on it."""
+"""A project with two admin sites: links stay on the current site."""
 
 from __future__ import annotations
 

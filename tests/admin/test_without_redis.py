@@ -1,4 +1,4 @@
-"""When a server is away the pages say so, name no address, and show what other servers hold."""
+"""When a server is unreachable, pages report it without its address, and show the data of other servers."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The list of workers, the page of one, and orders to them."""
+"""The list of workers, the page of one, and commands to them."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The picture of a workflow: what is drawn of chains, groups and maps, small and large."""
+"""The picture of a workflow: the parts of chains, groups and maps, small and large."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The pages of workflows: how far one is, why members failed, and cancelling what is left."""
+"""The pages of workflows: progress, reasons of failures, and cancelling."""
 
 from collections.abc import Callable
 from typing import Any

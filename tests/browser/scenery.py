@@ -1,4 +1,4 @@
-"""A day of work that nobody did: counters and workers, so that charts and pages have something to show."""
+"""A day of invented work: counters and workers for charts and pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What axe (axe-core, best practices included) says about every page, narrow and wide, in light and dark."""
+"""axe (axe-core, best practices included) reports nothing on any page, narrow and wide, in light and dark."""
 
 import importlib.util
 from collections.abc import Callable

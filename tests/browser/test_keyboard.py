@@ -1,4 +1,4 @@
-"""Who has no mouse: everything can be reached with the Tab key, seen where one is, and done with Enter."""
+"""Without a mouse: everything is reachable with the Tab key, has a visible focus, and works with Enter."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Open pages keep themselves up to date with small requests, and leave alone what their reader does."""
+"""Open pages refresh with small requests, and do not change what their reader does."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What operators come for beside queues: replaying a topic, settling a reliable queue, weeks of history, a workflow."""
+"""Work of operators with topics, reliable queues, history and workflows, in a real browser."""
 
 import datetime as dt
 

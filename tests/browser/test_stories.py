@@ -1,4 +1,4 @@
-"""What operators come for, with a real browser: find it, understand it, mend it."""
+"""Work of operators with a real browser: find a problem, understand it, repair it."""
 
 import json
 import re

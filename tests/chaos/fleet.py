@@ -1,4 +1,4 @@
-"""Real worker processes in the project of these tests, and what they and their tasks leave behind."""
+"""Real worker processes in the project of these tests, with the output of them and of their tasks."""
 
 from __future__ import annotations
 

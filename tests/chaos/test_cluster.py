@@ -1,4 +1,4 @@
-"""A worker goes on in a cluster of which the slot moves and a node dies: nothing that was stored is lost."""
+"""A worker continues in a cluster in which the slot moves and a node dies: no stored message is lost."""
 
 from __future__ import annotations
 

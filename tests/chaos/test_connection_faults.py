@@ -1,4 +1,4 @@
-"""Connections of a worker break at the worst moment: every message is worked on, and what ended stays ended."""
+"""Connections of a worker break at the worst moment: every message is processed, and settled ones stay settled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes are killed and stopped in the middle of their work: every message is finished by somebody."""
+"""Worker processes are killed and stopped during their work: every message is finished by some worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several worker processes fire the same schedule while one of them stands still, and while Redis restarts."""
+"""Several worker processes fire the same schedule while one of them hangs, and while Redis restarts."""
 
 from __future__ import annotations
 

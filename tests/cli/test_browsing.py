@@ -1,4 +1,4 @@
-"""`message peek`, `list`, `show`, `count`: looking without touching."""
+"""`message peek`, `list`, `show`, `count`: reading without changes."""
 
 import json
 import re

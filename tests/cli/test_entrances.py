@@ -1,4 +1,4 @@
-"""`manage.py rsmq_doctor` and the others: the commands of `manage.py rsmqctl` under names of their own."""
+"""`manage.py rsmq_doctor` and the others: the commands of `manage.py rsmqctl` under separate names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong: one line for people, one object for programs, no password, the right exit code."""
+"""Failures: one line for people, one object for programs, no password, the right exit code."""
 
 import json
 import os

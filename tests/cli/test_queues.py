@@ -1,4 +1,4 @@
-"""`queue set`, `pause`, `purge`, `stats`: what the first rsmqctl did not have."""
+"""`queue set`, `pause`, `purge`, `stats`: commands beyond the first rsmqctl."""
 
 import json
 import signal

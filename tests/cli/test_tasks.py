@@ -1,4 +1,4 @@
-"""`rsmqctl task`: what ran, by every filter, and running dead letters again."""
+"""`rsmqctl task`: attempts by every filter, and retries of dead letters."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""`rsmqctl topic ...`: publishing, looking, reading, replaying, trimming, bridging."""
+"""`rsmqctl topic ...`: publishing, status, reading, replaying, trimming, bridging."""
 
 import gzip
 import os

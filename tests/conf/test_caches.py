@@ -1,4 +1,4 @@
-"""The address behind a Redis cache."""
+"""The address of a Redis cache."""
 
 import ssl
 

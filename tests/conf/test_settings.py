@@ -1,4 +1,4 @@
-"""settings.RSMQ: defaults, how options depend on each other, and every problem at once."""
+"""settings.RSMQ: defaults, dependencies between options, and every problem at once."""
 
 from dataclasses import FrozenInstanceError
 from pathlib import Path

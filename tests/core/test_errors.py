@@ -1,4 +1,4 @@
-"""The tree of errors, their names in the reference implementation, and which reply of a server becomes which."""
+"""The tree of errors, their names in the reference implementation, and the error for each reply of a server."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Message ids: their form, the time they carry, and how unlikely two are alike."""
+"""Message ids: their form, the time in them, and the probability of two equal ones."""
 
 import re
 import string

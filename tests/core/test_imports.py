@@ -1,4 +1,4 @@
-"""What may import what, and the rules that every Lua file keeps. Read from the source and from a fresh interpreter."""
+"""Allowed imports, and the rules for every Lua file. Read from the source and from a fresh interpreter."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Numbers from Redis are finite and bounded, or unreadable."""
+"""Numbers from Redis are finite and bounded, or rejected."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A call that only reads is sent again when its reply was lost; a call that writes only when it says that it may be."""
+"""After a lost reply, a call that only reads is sent again; a call that writes only if it is marked as repeatable."""
 
 from __future__ import annotations
 

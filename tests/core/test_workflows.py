@@ -1,4 +1,4 @@
-"""Workflows as Redis has them: members that are expected and end, what is sent then, and what is never done twice."""
+"""Workflows in Redis: registered members, their ends, the calls that follow, and safe repeats."""
 
 from __future__ import annotations
 

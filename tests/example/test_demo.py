@@ -1,4 +1,4 @@
-"""The demo as its user sees it: a command, what it prints, its exit code, and what it leaves behind."""
+"""The demo from outside: the command, its output, its exit code, and no leftovers."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The real data: how much there is, and how dirty it is."""
+"""The real data: its size and its errors."""
 
 import datetime as dt
 import importlib.util

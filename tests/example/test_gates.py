@@ -1,4 +1,4 @@
-"""The unreliable service next door fails in a way that can be relied on."""
+"""The unreliable service fails in a predictable way."""
 
 from collections import Counter
 

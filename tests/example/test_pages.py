@@ -1,4 +1,4 @@
-"""The public pages: what they show, what they enqueue, what they never let through."""
+"""The public pages: their content, the calls that they enqueue, and input that they refuse."""
 
 import datetime as dt
 import re

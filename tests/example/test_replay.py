@@ -1,4 +1,4 @@
-"""Saving flights causes work, and only that: nothing before the commit, nothing after a rollback."""
+"""Saving flights enqueues tasks: none before the commit, none after a rollback."""
 
 import datetime as dt
 import json

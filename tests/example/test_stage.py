@@ -1,4 +1,4 @@
-"""Children of a demo: started, watched, and stopped, whatever happens to the demo."""
+"""Child processes of a demo: started, watched, and stopped with any end of the demo."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The balance counts each thing where it is kept, so it can disagree with itself."""
+"""The balance counts each part from its own source, so that it can show differences."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What each task does to its flight; retries and dead letters follow from what it raises."""
+"""The effect of each task on its flight; retries and dead letters follow from its exceptions."""
 
 import datetime as dt
 import json

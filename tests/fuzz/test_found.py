@@ -1,4 +1,4 @@
-"""What the fuzzing targets have found, each as its smallest example."""
+"""Findings of the fuzzing targets, each as its smallest example."""
 
 from __future__ import annotations
 

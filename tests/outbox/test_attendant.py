@@ -1,4 +1,4 @@
-"""The process that relays the outbox: what tells it to end."""
+"""The process that relays the outbox: the events that end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command and the listener of the outbox: what is old is deleted, and the relay sleeps and wakes."""
+"""The command and the listener of the outbox: old rows are deleted, and the relay sleeps and wakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task with once=True has its effect once, however often its message is delivered."""
+"""A task with once=True has its effect once, with any number of deliveries of its message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows are written with the transaction that causes the work, and sent once and in order, whatever goes wrong."""
+"""Rows are written with the caller's transaction, and sent once and in order, after any failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row is noted as sent when a replica has its message; after a failover rows can be sent again."""
+"""A row is marked as sent when a replica has its message; after a failover rows can be sent again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py rsmq_pipeline`: the steps that need no Java, and what is said where something is missing."""
+"""`manage.py rsmq_pipeline`: the steps that need no Java, and the messages about missing parts."""
 
 import datetime as dt
 import json

@@ -1,4 +1,4 @@
-"""What pages ask: histories over any range with exact percentiles, failure groups, burn rates, advice."""
+"""Queries of pages: histories over any range with exact percentiles, failure groups, burn rates, advice."""
 
 import datetime as dt
 

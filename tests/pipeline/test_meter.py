@@ -1,4 +1,4 @@
-"""What a terminal shows while a step works."""
+"""The progress of a step on a terminal."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""Lake -> database: what is in the files is in the tables, however often it is published."""
+"""Lake -> database: the tables equal the files, after any number of runs."""
 
 import datetime as dt
 

@@ -1,4 +1,4 @@
-"""What tests of the Spark side need. Those in `engine/` start Spark: they are collected where it is installed."""
+"""Fixtures of the Spark tests. Those in `engine/` start Spark: they are collected where it is installed."""
 
 import importlib.util
 from collections.abc import Iterator

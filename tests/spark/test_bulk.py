@@ -1,4 +1,4 @@
-"""Sending in bulk: all rows once or none, wherever the job dies."""
+"""Sending in bulk: all rows once or none, at any point of failure of the job."""
 
 import json
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Dead letters as rows: what failed, when, in which group; nothing is taken from their queues."""
+"""Dead letters as rows: task, error, time and group; none is removed from its queue."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Redis lets go only of what is on the disk: the order of fsync, of renaming, and of what cannot be taken back."""
+"""Redis deletes only entries that are on the disk: the order of fsync, renames and deletions."""
 
 import datetime as dt
 import errno

@@ -1,4 +1,4 @@
-"""What is said when something goes wrong inside Spark, and what is no error at all."""
+"""Error messages of failures inside Spark, and endings that are not errors."""
 
 import threading
 from pathlib import Path

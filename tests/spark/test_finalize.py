@@ -1,4 +1,4 @@
-"""Releasing in Redis what is safely stored: the checkpoint decides, the slowest living reader holds back."""
+"""Trimming safely stored entries in Redis: the checkpoint and the slowest live reader decide."""
 
 import json
 from pathlib import Path

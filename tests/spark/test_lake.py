@@ -1,4 +1,4 @@
-"""The directory of the lake: days that are whole or not there, leftovers of runs that died, what is newest."""
+"""The directory of the lake: complete or missing days, leftovers of failed runs, the newest data."""
 
 import datetime as dt
 import json

@@ -1,4 +1,4 @@
-"""Queries are started again when Spark did not wait for its own process, and for nothing else."""
+"""Queries are started again when Spark did not wait for its own process, and in no other case."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A snapshot of queues: every message that was there, none twice, nothing received."""
+"""A snapshot of queues: every existing message once, without receiving it."""
 
 import pytest
 

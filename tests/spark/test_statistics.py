@@ -1,4 +1,4 @@
-"""Capacity, burn rates, anomalies: plain Python, against what they must equal."""
+"""Capacity, burn rates, anomalies: plain Python, compared with independent computations."""
 
 import datetime as dt
 import math

@@ -1,4 +1,4 @@
-"""A topic by index: the same range gives the same rows, holes are left out, what was trimmed is counted."""
+"""A topic by index: the same range gives the same rows, gaps are left out, trimmed messages are counted."""
 
 import pytest
 

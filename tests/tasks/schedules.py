@@ -1,4 +1,4 @@
-"""What tests of schedules share: time passes for an entry, and a project whose code declares some."""
+"""Helpers for tests of schedules: moving the time of an entry, and a project with declared schedules."""
 
 from __future__ import annotations
 

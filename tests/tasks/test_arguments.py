@@ -1,4 +1,4 @@
-"""Arguments that a function does not take: refused where the call is made, whatever way it is sent."""
+"""Arguments that a function does not accept: refused in the sender, for every way of sending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task that waits is cancelled: its message is gone with its arguments, and its result says so."""
+"""A waiting task is cancelled: its message and arguments are deleted, and its result is cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declaring tasks and consumers: what they carry, and which mistakes are refused where they are made."""
+"""Declaring tasks and consumers: their options, and mistakes that are refused at the declaration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending one call: what arrives in the queue, when it becomes ready, and what is refused before it is sent."""
+"""Sending one call: its message in the queue, when it is ready, and refusals before the send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending many calls: their order, their ids, and how often the server is asked."""
+"""Sending many calls: their order, their ids, and the number of round trips."""
 
 from __future__ import annotations
 

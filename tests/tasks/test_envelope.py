@@ -1,4 +1,4 @@
-"""The message body: what a program in any language may write, and what no attempt can ever run."""
+"""The message body: accepted forms from any language, and bodies that no attempt can run."""
 
 from __future__ import annotations
 

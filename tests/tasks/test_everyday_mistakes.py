@@ -1,4 +1,4 @@
-"""Mistakes that everybody makes once: the error names the cause and the next step."""
+"""Common mistakes: the error has the cause and the next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters are sent back to work: which ones, how, and what stays known of their earlier lives."""
+"""Redriving dead letters: filters, effects, and the history of earlier failures."""
 
 from __future__ import annotations
 

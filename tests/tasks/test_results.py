@@ -1,4 +1,4 @@
-"""Results: what can be read about a task, by anybody, while it waits, fails, succeeds, and after it is gone."""
+"""Results: readable from any process while a task waits, fails, succeeds, and after its message was deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules at run time: added, changed, paused, removed, run now, listed; what is wrong with them is said at once."""
+"""Schedules at run time: added, changed, paused, removed, run now, listed; mistakes are reported at once."""
 
 from __future__ import annotations
 

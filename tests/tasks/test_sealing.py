@@ -1,4 +1,4 @@
-"""Signed and encrypted bodies: only what was written with a key of the queue is read."""
+"""Signed and encrypted bodies: only bodies written with a key of the queue are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What enqueue() returns: in all that can be told Django's TaskResult, though most of it is made when asked for."""
+"""The result of enqueue(): equal to Django's TaskResult, although most fields are computed on access."""
 
 from __future__ import annotations
 

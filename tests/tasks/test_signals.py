@@ -1,4 +1,4 @@
-"""Django's signal of a sent task: who sends it, and with what."""
+"""Django's signal of a sent task: its sender and its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags to find and cancel tasks by, and calls that are of no use when they run too late."""
+"""Tags to find and cancel tasks by, and calls that expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When things are due: periods without drift, and cron expressions on days that have 23 or 25 hours."""
+"""Due times: periods without drift, and cron expressions on days that have 23 or 25 hours."""
 
 from __future__ import annotations
 

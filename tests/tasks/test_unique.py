@@ -1,4 +1,4 @@
-"""Unique tasks: of equal calls, one is enough; nothing that is gone stands in the way of the next."""
+"""Unique tasks: equal calls are enqueued once; missing messages do not block later calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending workflows when something goes wrong: all or nothing, or an error that says which part."""
+"""Failures while workflows are sent: all or nothing, or an error with the sent part."""
 
 from __future__ import annotations
 

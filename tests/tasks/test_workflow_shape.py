@@ -1,4 +1,4 @@
-"""What is kept of the shape of a workflow, for people: equal members are counted, and what is long is cut."""
+"""The stored shape of a workflow, for display: equal members are counted, and long shapes are cut."""
 
 from __future__ import annotations
 

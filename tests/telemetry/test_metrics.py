@@ -1,4 +1,4 @@
-"""What Prometheus gets to see: the view, the command, and that a server that is down does not hide the others."""
+"""Prometheus metrics: the view, the command, and independence from servers that are down."""
 
 import os
 import signal

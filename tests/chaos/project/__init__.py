@@ -1,1 +1,1 @@
-"""A small project whose tasks do to their process whatever a task can do."""
+"""A small project whose tasks end, kill or block their process."""

@@ -1,4 +1,4 @@
-"""`manage.py rsmq_doctor`: what it prints, when it asks, how it ends."""
+"""`manage.py rsmq_doctor`: its output, its confirmation, its exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor's examination: what it finds out about a server and its queues, what it may not see, what it costs."""
+"""The doctor's examination: findings about a server and its queues, missing permissions, cost."""
 
 from __future__ import annotations
 

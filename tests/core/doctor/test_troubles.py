@@ -1,4 +1,4 @@
-"""Which queues need attention: judged from a few numbers of each, for the doctor and the admin alike."""
+"""Queues that need attention: decided from a few numbers of each, for the doctor and the admin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Priority bands and lanes: which queue holds what."""
+"""Priority bands and lanes: the queue for a priority and a lane."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Looking at queues: pages in order, single messages, counts, statistics, and that none of it leaves a trace."""
+"""Reading queues: pages in order, single messages, counts and statistics, without any change."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The failure record of a dead letter is deleted with the message, in whichever way it leaves its queue."""
+"""The failure record of a dead letter is deleted with the message, in every way it can leave its queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many queues at once: how many of the hidden messages wait for their delay, and how many are in flight."""
+"""Many queues at once: the numbers of delayed messages and of messages in flight."""
 
 import pytest
 

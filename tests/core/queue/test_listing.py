@@ -1,4 +1,4 @@
-"""What lists are made of: queues at once, messages by their place, searches, why messages died."""
+"""Reads for lists: many queues at once, messages by position, searches, reasons of dead letters."""
 
 import json
 from typing import Any

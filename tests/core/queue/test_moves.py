@@ -1,4 +1,4 @@
-"""Moving and removing messages: nothing is lost, nothing is there twice, and nothing is taken from its holder."""
+"""Moving and removing messages: none is lost or duplicated, and none is taken from its worker."""
 
 import json
 from typing import Any

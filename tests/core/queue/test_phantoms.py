@@ -1,4 +1,4 @@
-"""What remains of a removed phantom: a bounded trace, so that somebody can find the client that loses bodies."""
+"""A bounded record of removed phantoms, from which the client that loses bodies can be found."""
 
 from __future__ import annotations
 

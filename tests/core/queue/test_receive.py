@@ -1,4 +1,4 @@
-"""Receiving and popping: who gets what, for how long, and what stands in the way."""
+"""Receiving and popping: order, visibility timeout, and damaged messages."""
 
 import pytest
 

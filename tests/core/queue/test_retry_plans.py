@@ -1,4 +1,4 @@
-"""Retrying dead letters at a rate: each is due a step after the one before it, and what is not due can come back."""
+"""Retrying dead letters at a rate: each is due a step after the one before it, and can be returned before it is due."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Sending: what is stored, in which order, when it becomes visible, and what is refused."""
+"""Sending: stored form, order, visibility, and refusals."""
 
 import re
 

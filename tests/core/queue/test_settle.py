@@ -1,4 +1,4 @@
-"""Deleting messages and changing their visibility: who still holds a message may, everybody else is refused."""
+"""Deleting messages and changing their visibility: allowed with a valid lease, refused without."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever can be called from a coroutine as well takes the same arguments there, with the same defaults."""
+"""Async twins take the same arguments as the sync methods, with the same defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and values that a queue may have. What is refused is refused before anything is sent."""
+"""Valid names and values of a queue. Invalid ones are refused before anything is sent."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Queues shared with clients that store visibility timeout and delay in milliseconds: ours speak seconds throughout."""
+"""Queues shared with clients that store times in milliseconds: our methods use seconds throughout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reliable queue in memory: lists and numbers, no clock. What the real one must agree with after every step."""
+"""A reliable queue in memory: lists and numbers, no clock. The real one is compared with it after every step."""
 
 from __future__ import annotations
 

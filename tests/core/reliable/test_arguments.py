@@ -1,4 +1,4 @@
-"""What cannot be meant is refused with an error that says what to do, and nothing is lost by it."""
+"""Invalid arguments are refused with an error that has the remedy, and no message is lost by it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What our reliable queues do beyond RedisRQ: receipts, nack, extend, delays, dead messages, names, statistics."""
+"""Operations beyond RedisRQ: receipts, nack, extend, delays, dead messages, names, statistics."""
 
 import pytest
 import redis

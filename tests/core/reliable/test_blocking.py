@@ -1,4 +1,4 @@
-"""Waiting for messages: nothing is lost, nobody is woken in vain, nobody waits for longer than asked."""
+"""Waiting for messages: none is lost, no client is woken needlessly or waits for longer than requested."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What was pushed survives: the death of consumers, restarts of the server with either kind of file, a failover."""
+"""Pushed messages survive the death of consumers, restarts of the server with either kind of file, and a failover."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The same scripts as functions of the server: answers in the module's shape, errors for whatever others send."""
+"""The same scripts as functions of the server: replies in the module's shape, errors for any input."""
 
 from collections.abc import Callable
 from typing import Any

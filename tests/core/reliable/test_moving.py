@@ -1,4 +1,4 @@
-"""Moving messages of a reliable queue to another one: each is in one of them at any time, and begins anew there."""
+"""Moving messages of a reliable queue to another one: each is in one of them at any time, and starts again there."""
 
 import pytest
 

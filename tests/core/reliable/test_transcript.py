@@ -1,4 +1,4 @@
-"""What the real RedisRQ module answered, request by request, and what our queues answer to the same."""
+"""Replies of the real RedisRQ module, request by request, and replies of our queues to the same requests."""
 
 import json
 import re

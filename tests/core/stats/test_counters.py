@@ -1,4 +1,4 @@
-"""Counters: reports that are added once, series without gaps, totals, looks at queues."""
+"""Counters: reports that are added once, series without gaps, totals, samples of queues."""
 
 import time
 

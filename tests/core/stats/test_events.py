@@ -1,4 +1,4 @@
-"""Reading the event log: pages in both directions, tolerance, and how full it is."""
+"""Reading the event log: pages in both directions, tolerance, and its size."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Failures are grouped by what went wrong, not by what it went wrong with."""
+"""Failures are grouped by their cause, without the data in their texts."""
 
 import pytest
 from hypothesis import given

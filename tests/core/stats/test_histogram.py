@@ -1,4 +1,4 @@
-"""Histograms of durations: what merging and quantiles promise."""
+"""Histograms of durations: exactness of merging and quantiles."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""The past of many queues side by side: ends by queue and span, merged histograms, what was sent."""
+"""The history of many queues: outcomes by queue and span, merged histograms, sent messages."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What ran: pages of runs by every filter, wherever their events are."""
+"""Pages of attempts by every filter, from all streams of events."""
 
 import json
 from collections.abc import Sequence

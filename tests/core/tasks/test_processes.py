@@ -1,4 +1,4 @@
-"""Records of worker processes, and orders to them."""
+"""Records of worker processes, and commands to them."""
 
 from dataclasses import replace
 

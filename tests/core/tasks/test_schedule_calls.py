@@ -1,4 +1,4 @@
-"""The script that fires a schedule: for the tick that was planned, of the entry as it is."""
+"""The script that fires a schedule: for the planned tick, with the current definition of the entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic followed by an RSMQ queue: each message arrives once, in order, as clients in any language expect it."""
+"""A bridge from a topic to an RSMQ queue: each message arrives once, in order, for clients in any language."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A server in cluster mode: a topic with a hash tag works, one without is refused with what to do."""
+"""A server in cluster mode: a topic with a hash tag works, one without is refused with a remedy."""
 
 import pytest
 

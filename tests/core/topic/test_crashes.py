@@ -1,4 +1,4 @@
-"""Processes and servers that die: nothing that was published is lost, nothing that was acknowledged comes again."""
+"""Processes and servers that die: no published message is lost, no acknowledged message is delivered again."""
 
 import os
 import shutil

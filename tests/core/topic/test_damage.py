@@ -1,4 +1,4 @@
-"""What other programs may do to a topic: it is noticed, said clearly, and costs no message that is still there."""
+"""Damage by other programs: it is noticed, reported clearly, and costs no stored message."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How far groups were behind: the largest of each span, for all groups, and None where nobody looked."""
+"""The lag of groups: the largest of each span, for all groups, and None without samples."""
 
 import time
 

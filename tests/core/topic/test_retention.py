@@ -1,4 +1,4 @@
-"""What a topic keeps: count, age, bytes, what groups have not read, the newest of each key; idle groups."""
+"""Retention of a topic: count, age, bytes, unread messages, the newest of each key; idle groups."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replay and seek: where a group goes on, what is refused, and what a dry run says."""
+"""Replay and seek: the new position of a group, refusals, and dry runs."""
 
 from datetime import UTC, datetime, timedelta
 

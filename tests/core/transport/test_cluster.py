@@ -1,4 +1,4 @@
-"""A real cluster: whichever node is named, calls go to the one that has the keys, also when that becomes another."""
+"""A real cluster: calls to any node go to the one that has the keys, also when that changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections: which URLs they take, how they are shared, and what they never say aloud."""
+"""Connections: accepted URLs, sharing, and no password in any text."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The node that a connection to a cluster talks to: the one that was named, then the others that are known."""
+"""The node that a connection to a cluster uses: the one in a redirection, then the other known ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts are loaded before they are called in great number, and calls reach servers that have forgotten them."""
+"""Scripts are loaded before many calls, and calls reach servers that do not have them any more."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Event log -> Parquet: every event in exactly one row, whatever is repeated, deleted, trimmed or run twice."""
+"""Event log -> Parquet: every event in exactly one row, after repeats, deletions, trimming and double runs."""
 
 import shutil
 import threading

@@ -1,4 +1,4 @@
-"""`rsmq_pipeline backfill`: a file as calls of a task or as messages, each row once however often it is run."""
+"""`rsmq_pipeline backfill`: a file as calls of a task or as messages, each row once after any number of runs."""
 
 import json
 from io import StringIO

@@ -1,4 +1,4 @@
-"""Rollup, analysis, snapshot, compaction, draining: the same rows however often they run."""
+"""Rollup, analysis, snapshot, compaction, draining: the same rows after any number of runs."""
 
 import datetime as dt
 import json
