@@ -6,8 +6,8 @@
     publish  chunks are moved from a stage into its queue or topic, each in one step
     finish   the state of the job is "done"; sending it again does nothing
 
-Each function returns a `Call`, every one of which may be repeated. Because the stages hold the final ids and a chunk
-moves in one step, no message can appear twice, even when workers deleted the first part long ago.
+Each function returns a `Call`; all but adopt() may be repeated. Because the stages hold the final ids and a chunk moves
+in one step, no message can appear twice, even when workers deleted the first part long ago.
 """
 
 from __future__ import annotations

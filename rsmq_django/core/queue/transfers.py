@@ -196,7 +196,7 @@ def preview(transfer: Transfer, *, to: str | None = None) -> Counter[tuple[str, 
 def by_target(
     source: str, messages: Sequence[StoredMessage], target: str | None = None
 ) -> tuple[dict[str, list[StoredMessage]], list[StoredMessage]]:
-    """Return dead letters by the queue that each goes to, and those that go nowhere."""
+    """Return dead letters grouped by target, and the dead letters without a target."""
     groups = grouped(messages, lambda message: target or origin_of(message) or source)
     homeless = groups.pop(source, [])
     return groups, homeless

@@ -1,4 +1,4 @@
-"""How much there is now, and what was counted: one type for the depth of queues, reliable queues and topic groups.
+"""Depths and counters: one type for the depth of queues, reliable queues and topic groups, and the history of counters.
 
-Scripts and calls of one structure are beside that structure, not here.
+Scripts and calls of one structure are in the package of that structure, not here.
 """

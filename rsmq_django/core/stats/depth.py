@@ -1,4 +1,4 @@
-"""How many messages there are in a queue, a reliable queue or for a topic group, and how old the oldest one is."""
+"""The depth of a queue, a reliable queue or a topic group: its messages by state, and the age of the oldest one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Depth:
-    """The messages of one structure at one moment. What a reading leaves out has its default."""
+    """The depth of one structure at one moment. Fields that a call does not read have their defaults."""
 
     #: The server's time, in epoch milliseconds; 0 when it was not read.
     now_ms: int = 0
@@ -22,7 +22,7 @@ class Depth:
     is_estimated: bool = False
     #: Messages that failed for good. Those of a queue are in its dead-letter queue, and are counted there.
     dead: int = 0
-    #: How long the first ready message has been ready; None without ready messages, or when that is not recorded.
+    #: Age of the first ready message in seconds; None without ready messages, or when it is not recorded.
     oldest_ready_s: float | None = None
     #: All messages that any client ever sent, and all deliveries.
     total_sent: int = 0
