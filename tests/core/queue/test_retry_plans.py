@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.errors import InvalidValue
+from rsmq_django.core.errors import BrokenQueue, InvalidValue
 from rsmq_django.core.keys import retries_key
 from rsmq_django.core.queue.browse import StoredMessage, page
 from rsmq_django.core.queue.moves import move
@@ -307,3 +307,25 @@ def test_an_unreadable_limit_of_a_plan_counts_as_no_limit(
     plans = list(go_on(client, plan_id, lambda message: True))
 
     assert (plans[-1].state, plans[-1].sent) == ("sent", 3)
+
+
+@pytest.mark.parametrize("part", ["buried", "buried:Q", ":dead:buried", ":released:buried", ":released:home"])
+def test_nothing_is_lost_when_a_queue_is_damaged_before_messages_of_a_plan_return(
+    client: Client, home: Queue, server: PrivateServer, part: str
+):
+    dead = Queue("buried", client)
+    dead.create()
+    bury(server, dead, 2)
+    plan_id = planned(dead, rate=0.01)
+    cancel(client, plan_id)
+    before = [message.body for message in stored(home)]
+    plan = read_plan(client, plan_id)
+    assert plan is not None and len(before) == 2
+    server.redis.delete(f"rsmq:{part}")
+    server.redis.set(f"rsmq:{part}", "of another program")
+
+    with pytest.raises(BrokenQueue):
+        return_part(client, plan)
+
+    assert [message.body for message in stored(home)] == before
+    assert server.redis.zcard(f"rsmq::retry:{plan_id}:open") == plan.open

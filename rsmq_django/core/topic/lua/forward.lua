@@ -35,6 +35,7 @@ local count, start, on_reset, consumer, origin = tonumber(ARGV[3]), ARGV[4], ARG
 
 local attributes = redis.call("HMGET", queue.settings, "vt", "delay", "maxsize")
 if not attributes[1] then return 0 end
+redis.call("ZCARD", queue.messages) -- a key of the wrong type fails here, before the cursor moves
 local failure = open_log(log)
 if failure then return failure end
 local before, skipped = locate(group, log, start, on_reset)

@@ -18,6 +18,8 @@ local messages, settings, phantoms, journal, open = KEYS[1], KEYS[2], KEYS[3], K
 local until_ms, lease_ms, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
+redis.call("XLEN", journal) -- a key of the wrong type fails here, before any message is taken
+redis.call("HLEN", open)
 local visible_ms = lease_ms > 0 and now_ms + lease_ms or nil
 -- Messages that become visible during a run belong to the next run, otherwise a busy queue would never end.
 if until_ms > 0 and until_ms < now_ms then now_ms = until_ms end

@@ -14,6 +14,7 @@ local messages, settings, stage, bodies, job = KEYS[1], KEYS[2], KEYS[3], KEYS[4
 local rows = redis.call("ZRANGE", stage, 0, ARGV[1] - 1, "WITHSCORES")
 if #rows == 0 then return 0 end
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
+redis.call("ZCARD", messages) -- a key of the wrong type fails here, before any removal
 
 local ids, scores, values = {}, {}, {}
 for i = 1, #rows, 2 do

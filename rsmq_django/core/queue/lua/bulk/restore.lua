@@ -11,6 +11,8 @@
 --#include parts/clock
 local messages, settings, journal, open = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
+redis.call("ZCARD", messages) -- a key of the wrong type fails here, before any removal
+redis.call("HLEN", open)
 
 local entries = redis.call("XRANGE", journal, "-", "+", "COUNT", ARGV[1])
 local back = 0

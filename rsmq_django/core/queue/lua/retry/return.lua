@@ -14,6 +14,8 @@
 --#include queue/moves/parts/seen
 local plan, open, records, dead, dead_settings, failures, dead_releases, messages, settings, releases = unpack(KEYS, 1, 10)
 if redis.call("HEXISTS", dead_settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
+redis.call("ZCARD", dead) -- a key of the wrong type fails here, before any removal
+for _, hash in ipairs({failures, dead_releases, releases}) do redis.call("HLEN", hash) end
 
 -- Restore the result of a task that failed.
 local function restore_failure(record, id, died_ms)

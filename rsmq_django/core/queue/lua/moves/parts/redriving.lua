@@ -15,7 +15,7 @@ local function redrive(key, first, due_of)
   if not limit[2] then return -1 end
   local max_size = tonumber(limit[1]) or -1
   redis.call("ZCARD", target) -- a key of the wrong type fails here, before any removal
-  redis.call("HLEN", target_releases)
+  for _, hash in ipairs({target_releases, failures, releases}) do redis.call("HLEN", hash) end
 
   local ids, receive_counts = receipts_from(first + 1, 5)
   local reply = verdicts_since(messages, settings, ids, receive_counts)
