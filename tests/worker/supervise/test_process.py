@@ -526,6 +526,64 @@ def test_start_that_failed_is_tried_again_after_five_seconds(
     assert len(supervisor._free_slots) == 2
 
 
+def test_earliest_of_all_limits_is_waited_for(make_supervisor: MakeSupervisor):
+    supervisor = make_supervisor()
+    for number, seconds in enumerate((5, 3, 4)):
+        child = new_child(number)
+        child.shared_state.enter("a", began_at=NOW, run_by=NOW + seconds)
+        supervisor.children.append(child)
+
+    assert supervisor._next_look_at() == NOW + 3
+
+
+# -- What is done once -------------------------------------------------------------------------------------------------
+
+
+def test_process_that_has_ended_leaves_the_list_and_its_slot_is_free(
+    make_supervisor: MakeSupervisor, monkeypatch: pytest.MonkeyPatch
+):
+    supervisor, ended, running = make_supervisor(), new_child(0), new_child(1)
+    reader, ended.stack_requests = os.pipe()
+    os.close(reader)
+    supervisor.children += [ended, running]
+    monkeypatch.setattr(Child, "reap", lambda child: ENDED if child is ended else None)
+
+    supervisor._reap_children()
+
+    assert supervisor.children == [running]
+    assert [slot.number for slot in supervisor._free_slots] == [0]
+    assert ended.stack_requests is None
+
+
+def test_process_whose_main_loop_is_blocked_is_killed_once(
+    make_supervisor: MakeSupervisor, clock: StillClock, caplog: pytest.LogCaptureFixture
+):
+    supervisor, child = make_supervisor(), new_child()
+    supervisor.children.append(child)
+    supervisor._looked_at = NOW
+
+    for _ in range(3 * math.ceil(supervisor._freeze_s)):
+        clock.now += 1
+        supervisor._replace_frozen()
+
+    assert caplog.text.count("is killed and replaced: its main loop was blocked") == 1
+
+
+def test_process_above_the_memory_limit_is_asked_to_stop_once(
+    make_supervisor: MakeSupervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(module, "resident_bytes", lambda pid: 101)
+    supervisor, child = make_supervisor(max_memory_bytes=100), new_child()
+    supervisor.children.append(child)
+
+    with caplog.at_level(logging.INFO, "rsmq_django"):
+        for _ in range(3):
+            supervisor._limit_memory()
+
+    assert caplog.text.count("it is replaced when its tasks have ended") == 1
+    assert child.shared_state.stop_by == math.inf
+
+
 # -- Its health --------------------------------------------------------------------------------------------------------
 
 
