@@ -16,7 +16,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.core import checks
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 from django.utils import timezone
 
@@ -367,9 +367,9 @@ def now_ms(server: PrivateServer) -> float:
 def rsmq_outbox(*words: str, exit_status: int = 0) -> str:
     out = StringIO()
     if exit_status:
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(CommandError) as ended:
             call_command("rsmq_outbox", *words, stdout=out, no_color=True)
-        assert ended.value.code == exit_status
+        assert ended.value.returncode == exit_status
     else:
         call_command("rsmq_outbox", *words, stdout=out, no_color=True)
     return out.getvalue()
@@ -381,6 +381,7 @@ def test_status_has_unarchived_events(greet: Task):
     rows().update(created_at=timezone.now() - timedelta(minutes=5, seconds=1))
 
     assert re.search(r"default: 2 messages unsent, the oldest for 3\d\d s", rsmq_outbox("status"))
+    assert json.loads(rsmq_outbox("resend", "--since", "1h", "--dry-run", "--json")) == {"would_resend": 0}
     (queue,) = json.loads(rsmq_outbox("status", "--json"))["queues"]
     assert (queue["queue_name"], queue["waiting"], queue["refused"]) == ("default", 2, 0)
 

@@ -307,12 +307,30 @@ def test_list_ends_with_1_when_an_entry_cannot_fire(greet: Task, server: Private
     server.redis.hset(ENTRIES, "worse\x1b[31m", "{}")
     out = StringIO()
 
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(CommandError, match="2 of 2 schedules cannot fire") as ended:
         call_command("rsmq_schedule", "list", stdout=out, no_color=True)
 
-    assert ended.value.code == 1
+    assert ended.value.returncode == 1
     assert "no task 'shop.gone' is declared here" in out.getvalue()
     assert "\x1b" not in out.getvalue()
+
+
+def test_changes_for_programs_are_json(greet: Task):
+    added = json.loads(
+        rsmq_schedule("add", "hello", "--task", greet.module_path, "--every", "900", "--args", '["A"]', "--json")
+    )
+
+    assert (added["name"], added["when"]) == ("hello", "every 15 min")
+    assert json.loads(rsmq_schedule("pause", "hello", "--json")) == {"name": "hello", "change": "paused"}
+    assert json.loads(rsmq_schedule("run", "hello", "--json"))["task"] == greet.module_path
+
+
+def test_schedule_is_added_with_one_of_its_two_kinds_of_time(greet: Task):
+    for words in ([], ["--every", "5", "--cron", "0 7 * * *"]):
+        with pytest.raises(CommandError, match="either --every or --cron") as failure:
+            rsmq_schedule("add", "hello", "--task", greet.module_path, *words)
+
+        assert failure.value.returncode == 2
 
 
 def test_list_for_programs_is_json(greet: Task):

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 
 import click
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 
 from ...cli import app
@@ -13,6 +14,8 @@ from ...cli.failures import Failed
 from ...cli.session import Session
 from .cancel import cancel
 from .project import CONNECTION_OPTION, SettingsProject
+from .schedule import schedule
+from .stats import stats
 
 #: Django reads these options before the command does.
 READ_BY_DJANGO = [click.Option([name], hidden=True, expose_value=False) for name in ("--settings", "--pythonpath")]
@@ -26,7 +29,11 @@ def project_tree() -> click.Group:
     assert isinstance(task, click.Group)
     project_task = copy.copy(task)
     project_task.commands = {**task.commands, "cancel": cancel}
-    tree.commands = {**app.root.commands, "task": project_task}
+    tree.commands = {**app.root.commands, "task": project_task, "schedule": schedule, "stats": stats}
+    if apps.is_installed("rsmq_django.outbox"):
+        from .outbox import outbox  # its models can be imported where they are installed only
+
+        tree.commands["outbox"] = outbox
     return tree
 
 
