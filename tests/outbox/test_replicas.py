@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import secrets
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
@@ -36,21 +37,23 @@ class Server:
 
     def __init__(self, directory: Path, *words: str) -> None:
         directory.mkdir()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        command = [find_server().path, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(directory)]
-        command += ["--save", "", "--repl-diskless-sync-delay", "0", *words]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        self.url = f"redis://127.0.0.1:{self.port}"
-        self.redis = redis.Redis(port=self.port, socket_timeout=60)
-        wait_until(self._answers)
+        command = [find_server().path, "--bind", "127.0.0.1", "--dir", str(directory), "--save", ""]
+        command += ["--repl-diskless-sync-delay", "0", *words]
+        for _ in range(100):
+            self.port = secrets.choice(range(10_001, 32_000))  # where the system takes no ports of its own
+            self.process = subprocess.Popen([*command, "--port", str(self.port)], stdout=subprocess.DEVNULL)
+            self.url = f"redis://127.0.0.1:{self.port}"
+            self.redis = redis.Redis(port=self.port, socket_timeout=60)
+            wait_until(lambda: self._answers() or self.process.poll() is not None)
+            if self.process.poll() is None:
+                return
+        raise AssertionError("no free port")
 
     def _answers(self) -> bool:
-        try:
-            return bool(self.redis.ping())
-        except redis.ConnectionError:
-            return False
+        """Say whether it is this server that answers: another one may have taken the port first."""
+        with contextlib.suppress(redis.RedisError):
+            return self.redis.info("server")["process_id"] == self.process.pid
+        return False
 
     def stand_still(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
@@ -118,7 +121,7 @@ def test_row_is_noted_as_sent_when_a_replica_has_its_message(
 ):
     relay = Relay()
     greet.enqueue("first")
-    assert relay.relay_waiting() == 1
+    wait_until(relay.relay_waiting)
 
     replica.stand_still()
     greet.enqueue("second")
@@ -173,7 +176,7 @@ def test_replica_that_comes_later_is_noticed(
 
     replica = request.getfixturevalue("replica")
     greet.enqueue("second")
-    assert relay.relay_waiting() == 1
+    wait_until(relay.relay_waiting)
     replica.stand_still()
     greet.enqueue("third")
 
@@ -186,7 +189,7 @@ def test_server_is_used_without_a_replica_that_was_removed_for_good(
 ):
     relay = Relay()
     greet.enqueue("first")
-    assert relay.relay_waiting() == 1
+    wait_until(relay.relay_waiting)
     replica.kill()
     wait_until(lambda: primary.redis.info("replication")["connected_slaves"] == 0)
     greet.enqueue("second")
