@@ -35,7 +35,7 @@ from rsmq_django.topics import get_topic, publish
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.test_docs import ROOT, Project
-from tests.worker.workshop import declare, own_registries  # noqa: F401
+from tests.worker.workshop import declare, own_registries, patient_workers  # noqa: F401
 
 INTEGRATION = "shop/test_integration.py::test_with_the_server_of_the_settings"
 

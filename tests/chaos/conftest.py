@@ -1,3 +1,3 @@
 from tests.chaos.fleet import start  # noqa: F401
 from tests.worker.processes import journal, start_worker  # noqa: F401
-from tests.worker.workshop import configure, own_registries, project  # noqa: F401
+from tests.worker.workshop import configure, own_registries, patient_workers, project  # noqa: F401

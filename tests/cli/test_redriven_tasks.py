@@ -15,6 +15,7 @@ from tests.worker.workshop import (  # noqa: F401
     dead_letters,
     declare,
     own_registries,
+    patient_workers,
     project,
     work,
 )

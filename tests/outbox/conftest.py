@@ -21,7 +21,7 @@ from tests.postgres_server import PostgresCluster
 from tests.redis_server import PrivateServer
 from tests.worker.processes import ROOT, WorkerProcess, journal  # noqa: F401
 from tests.worker.site.journal import Journal
-from tests.worker.workshop import Configure, configure, own_registries, project  # noqa: F401
+from tests.worker.workshop import Configure, configure, own_registries, patient_workers, project  # noqa: F401
 
 #: The alias under which the tests' own process knows the database.
 LEDGER = "ledger"

@@ -5,7 +5,7 @@ import pytest
 from rsmq_django.core import Connection
 from tests.exchanges import Exchanges
 from tests.redis_server import PrivateServer
-from tests.worker.workshop import configure, own_registries, project  # noqa: F401
+from tests.worker.workshop import configure, own_registries, patient_workers, project  # noqa: F401
 
 
 @pytest.fixture

@@ -54,12 +54,6 @@ def gate() -> Gate:
     return Gate()
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that keep what waits behind tasks that do not end."""
-    monkeypatch.setattr(pool, "STUCK_AFTER_S", 3600)
-
-
 def ready_messages() -> int:
     return get_queue("default").attributes().ready_messages
 
@@ -182,7 +176,6 @@ def test_nothing_new_is_taken(project: Configure, gate: Gate):
 # -- What waits ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("patient")
 def test_waiting_messages_are_released_at_once_while_tasks_still_run(project: Configure, gate: Gate):
     gate.task(max_attempts=1).enqueue_many([[name] for name in range(20)])
     worker = new_worker(threads=1)
@@ -222,7 +215,6 @@ def test_stop_that_comes_while_a_turn_is_under_way_is_heeded_at_once(
     worker.wakeup.close()
 
 
-@pytest.mark.usefixtures("patient")
 def test_giving_back_counts_once_when_the_reply_was_lost(configure: Configure, server: PrivateServer, gate: Gate):
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
@@ -241,7 +233,6 @@ def test_giving_back_counts_once_when_the_reply_was_lost(configure: Configure, s
         thread.join(90)
 
 
-@pytest.mark.usefixtures("patient")
 def test_other_worker_takes_over_messages_queued_behind_slow_tasks(
     project: Configure, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):

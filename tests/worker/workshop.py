@@ -37,6 +37,15 @@ def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("rsmq_django.tasks.topic_task"), "_tasks", {})
 
 
+@pytest.fixture(autouse=True)
+def patient_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers keep the messages that wait behind a running task, even when the machine is busy for half a second.
+
+    A message that is given back is received again after those that were sent later.
+    """
+    monkeypatch.setattr("rsmq_django.worker.execute.pool.STUCK_AFTER_S", 3600)
+
+
 @pytest.fixture
 def configure(settings: Any, server: PrivateServer) -> Configure:
     """Return the function that writes settings.RSMQ; without an argument there is one queue, "default".

@@ -6,7 +6,7 @@ import pytest
 
 from rsmq_django.outbox.batch_size import BatchSize
 from rsmq_django.worker.execute import pool as module
-from rsmq_django.worker.execute.pool import MOST_PREFETCHED, PREFETCH_S, STUCK_AFTER_S, Pool, Prefetch
+from rsmq_django.worker.execute.pool import MOST_PREFETCHED, PREFETCH_S, Pool, Prefetch
 from tests.worker.still_clock import StillClock
 
 THREADS = 4
@@ -156,7 +156,7 @@ def test_messages_that_wait_behind_long_tasks_are_stuck_after_a_while(monkeypatc
     clock, pool = StillClock(monkeypatch, module), resting_pool()
     assert not pool.is_stuck()
     submit(pool, 1, is_async=is_async)
-    clock.now += STUCK_AFTER_S
+    clock.now += module.STUCK_AFTER_S
     submit(pool, 1, is_async=is_async)
     assert not pool.is_stuck()
 
