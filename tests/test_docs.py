@@ -107,7 +107,7 @@ from rsmq_django.worker.worker import WorkerOptions, make_worker
 from shop import batches, consumers
 ensure_queue("readings").send_many([b"21.5", b"no number", b"19"])
 batches.index_products.enqueue_many([{"product_id": number} for number in (7, 13)])
-options = WorkerOptions(threads=2, async_tasks=1, poll_interval_s=1, shutdown_timeout_s=5, until_drained=True)
+options = WorkerOptions(threads=1, async_tasks=1, poll_interval_s=1, shutdown_timeout_s=5, until_drained=True)
 make_worker(["readings", "index"], options).run()
 print(consumers.stored, consumers.seen, batches.indexed)
 """)

@@ -127,7 +127,10 @@ def test_messages_that_arrive_in_a_stopping_worker_are_released(project: Configu
 # -- Coroutines ------------------------------------------------------------------------------------------------------
 
 
-def test_coroutines_wait_for_a_slot_and_are_released_when_none_becomes_free(project: Configure):
+def test_coroutines_wait_for_a_slot_and_are_released_when_none_becomes_free(
+    project: Configure, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.worker.execute.pool.STUCK_AFTER_S", 0.5)
     begun: list[int] = []
     gate = threading.Event()
 
