@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 
 from ..live.envelopes import Seal, seal_of
-from .formats import one_line, visible
+from .formats import as_size, one_line, visible
 from .json_text import Piece, is_json, pieces, redacted_text
 
 #: How many bytes of a body a page shows; the rest can be downloaded.
 SHOWN_BYTES = 16 * 1024
 #: The same for a binary body: each line shows sixteen bytes.
 SHOWN_BINARY_BYTES = 4 * 1024
+#: Of each body, for one line.
+PREVIEW_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +110,19 @@ def hex_lines(data: bytes) -> Iterator[str]:
         part = data[at : at + 16]
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
         yield f"{at:08x}  {part.hex(' '):<47}  {letters}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class BodyCell:
+    """A body in a cell of a table, see `components/body_cell.html`."""
+
+    size: str
+    preview: str
+    #: None for users who may not see it.
+    body: ShownBody | None
+
+
+def body_cell(body: bytes, *, is_shown: bool) -> BodyCell:
+    """Return a body as one line that opens."""
+    line = preview(body[:PREVIEW_BYTES], "", is_cut=len(body) > PREVIEW_BYTES) if is_shown else ""
+    return BodyCell(as_size(len(body)), line, shown(body[: 2 * SHOWN_BYTES]) if is_shown else None)

@@ -21,15 +21,14 @@ from ..core.reliable import ReliableQueue as CoreQueue
 from ..live.places import place_of
 from ..live.times import as_datetime
 from ..models import ReliableQueue
-from .bodies import SHOWN_BYTES, ShownBody, preview, shown
+from .bodies import BodyCell, body_cell
 from .components.operations import Operation, by_name
-from .formats import as_duration, as_number, as_size, one_line, visible
+from .formats import as_duration, as_number, one_line, visible
 from .logs import log
 from .site import LiveAdmin
 
 #: Messages of each kind on one page: their bodies are read whole.
 SHOWN_MESSAGES = 20
-PREVIEW_BYTES = 400
 #: Names that a browser offers while one is typed.
 MAX_NAMES = 200
 
@@ -115,9 +114,7 @@ class ReliableMessageRow:
     at: datetime | None
     deliveries: int
     who: str
-    size: str
-    preview: str
-    body: ShownBody | None
+    cell: BodyCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +262,7 @@ class ReliableQueueAdmin(LiveAdmin):
         if queue is not None:
             found = queue.messages(kind, 0, SHOWN_MESSAGES)
             rows = [_row(message, kind, with_body=True) for message in found]
-            names = {each.receipt: f"{each.preview} ({each.id})" for each in rows}
+            names = {each.receipt: f"{each.cell.preview} ({each.id})" for each in rows}
         return [(receipt, names.get(receipt, visible(receipt))) for receipt in receipts]
 
 
@@ -281,14 +278,11 @@ def core_queue(row: ReliableQueue) -> CoreQueue | None:
 
 
 def _row(message: StoredMessage, kind: Kind, *, with_body: bool) -> ReliableMessageRow:
-    body = message.body
     return ReliableMessageRow(
         message.id,
         f"{message.id}:{message.deliveries}" if kind == "delivered" else message.id,
         as_datetime(message.at_ms),
         message.deliveries,
         one_line(message.consumer, 60),
-        as_size(len(body)),
-        preview(body[:PREVIEW_BYTES], "", is_cut=len(body) > PREVIEW_BYTES) if with_body else "",
-        shown(body[: 2 * SHOWN_BYTES]) if with_body else None,
+        body_cell(message.body, is_shown=with_body),
     )

@@ -27,7 +27,7 @@ from ..core.topic.seeking import MAX_INDEX, Target
 from ..live.places import place_of
 from ..live.times import as_datetime
 from ..models import Topic
-from .bodies import SHOWN_BYTES, ShownBody, preview, shown
+from .bodies import BodyCell, body_cell
 from .formats import as_duration, as_number, as_size, one_line, visible
 from .lag_charts import lag_charts
 from .logs import log
@@ -37,8 +37,6 @@ from .site import LiveAdmin, LiveChangeList, explanation_of
 
 #: Messages on one page of the log: their bodies are read whole.
 LOG_PAGE = 20
-#: Of each body, for one line.
-PREVIEW_BYTES = 400
 #: Of each topic in the list.
 MOST_GROUPS_LISTED = 20
 
@@ -282,9 +280,7 @@ class LogLine:
     index: int
     published_at: datetime | None
     key: str
-    size: str
-    preview: str
-    body: ShownBody | None
+    cell: BodyCell
     headers: list[tuple[str, str]]
 
 
@@ -326,14 +322,11 @@ def _index_at(topic: CoreTopic, text: str) -> int:
 
 
 def _line(message: TopicMessage, *, with_bodies: bool) -> LogLine:
-    body = message.body
     return LogLine(
         message.index,
         as_datetime(message.published_ms),
         one_line(message.key or "", 60),
-        as_size(len(body)),
-        preview(body[:PREVIEW_BYTES], "", is_cut=len(body) > PREVIEW_BYTES) if with_bodies else "",
-        shown(body[: 2 * SHOWN_BYTES]) if with_bodies else None,
+        body_cell(message.body, is_shown=with_bodies),
         [(one_line(name, 60), one_line(redacted_header(name, value))) for name, value in message.headers.items()]
         if with_bodies
         else [],

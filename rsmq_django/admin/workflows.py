@@ -20,7 +20,7 @@ from ..models import Workflow
 from ..queues import get_client
 from ..tasks.cancellation import cancel
 from ..tasks.compat import TaskResultDoesNotExist
-from .bodies import preview
+from .bodies import PREVIEW_BYTES, preview
 from .formats import as_number, one_line, visible
 from .logs import log
 from .message_page import as_safe_text
@@ -30,8 +30,6 @@ from .workflow_picture import picture
 
 #: Members on one page.
 SHOWN_MEMBERS = 50
-#: Of each value, for one line.
-PREVIEW_BYTES = 400
 #: Of a workflow of many members one request cancels as many as it can in this time.
 CANCEL_S = 2.0
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django import template
-from django.utils.html import conditional_escape, strip_tags
+from django.utils.html import conditional_escape, format_html, format_html_join, strip_tags
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 from django.utils.translation import gettext
@@ -61,6 +61,35 @@ def stacked(content: str) -> SafeString:
     body = re.sub(r"<tr\b.*?</tr>", label_cells, body, flags=re.DOTALL)
     # Everything in it was escaped by the template.
     return mark_safe(head + body_tag + body)  # noqa: S308
+
+
+@register.simple_block_tag
+def table(content: str, *columns: str, id: str = "") -> SafeString:  # noqa: A002 - the name of the attribute
+    """Return rows under the names of their columns; with an id the rows refresh themselves."""
+    names = format_html_join("", '<th scope="col">{}</th>', [(name,) for name in columns])
+    live = format_html(' id="{}" data-rsmq-live', id) if id else ""
+    head = format_html('<table class="rsmq-table rsmq-wide"><thead><tr>{}</tr></thead><tbody>', names)
+    # The content was escaped by the template.
+    rows = stacked(mark_safe(f"{head}{content}</tbody></table>"))  # noqa: S308
+    return format_html('<div class="rsmq-scroll" tabindex="0"{}>{}</div>', live, rows)
+
+
+@register.simple_block_tag
+def panel(content: str, id: str, title: str) -> SafeString:  # noqa: A002 - the name of the attribute
+    """Return a section with a title and space around its content."""
+    return _section("module rsmq-panel", id, title, content)
+
+
+@register.simple_block_tag
+def rows(content: str, id: str, title: str) -> SafeString:  # noqa: A002 - the name of the attribute
+    """Return a section with a title, whose table takes its whole width."""
+    return _section("module", id, title, content)
+
+
+def _section(css: str, html_id: str, title: str, content: str) -> SafeString:
+    start = '<section class="{}" aria-labelledby="{}"><h2 id="{}">{}</h2>'
+    # The content was escaped by the template.
+    return format_html(start + "{}</section>", css, html_id, html_id, title, mark_safe(content))  # noqa: S308
 
 
 @register.filter

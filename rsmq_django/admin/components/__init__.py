@@ -1,4 +1,5 @@
-"""The parts that pages of the admin share: operations, questions before them, forms, rows of bodies, pages of rows.
+"""What pages of the admin share: operations on rows, with their actions and permissions.
 
-Each comes with its template in `templates/admin/rsmq/components/`. What a page is about is not known here.
+Questions, forms, choices and cells are templates in `templates/admin/rsmq/components/`, sections and tables are tags in
+`templatetags/rsmq_admin.py`. What a page is about is not known here.
 """
