@@ -86,40 +86,64 @@ def pieces(text: str, *, task: str = "", is_cut: bool = False, nested: int = 0) 
     Positional arguments of a call are hidden by the names of the parameters. `task` is its task when the text does not
     name one. `nested` is the number of texts around this one.
     """
-    secrets = secrets_in(text, task=task, is_cut=is_cut)
-    levels: list[_Level] = []
-    hidden_at: int | None = None  # how many levels were open where a hidden value began
+    writer = _Writer(secrets_in(text, task=task, is_cut=is_cut), nested)
     for kind, word in _words(text):
-        level = levels[-1] if levels else None
-        if kind == "sign" and word in "}]" and levels:
-            levels.pop()
-            if hidden_at is not None and len(levels) > hidden_at:
-                continue
-            if hidden_at is not None and len(levels) == hidden_at:
-                hidden_at = None
-                continue
-            hidden_at = None
-            yield Piece("space", _line(len(levels)))
-            yield Piece("sign", word)
-            continue
-        is_inside = hidden_at is not None and len(levels) > hidden_at
+        yield from writer.pieces_of(kind, word)
+
+
+@dataclass(slots=True)
+class _Writer:
+    """The open levels of a JSON text, and whether the current value is hidden."""
+
+    secrets: CallSecrets
+    #: The number of texts around this one.
+    nested: int
+    levels: list[_Level] = field(default_factory=list)
+    #: How many levels were open where a hidden value began.
+    hidden_at: int | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        """Return whether a hidden object or array is open."""
+        return self.hidden_at is not None and len(self.levels) > self.hidden_at
+
+    def pieces_of(self, kind: str, word: str) -> list[Piece]:
+        """Return what to write for the next word."""
+        if kind == "sign" and word in "}]" and self.levels:
+            return self._close(word)
         if kind == "sign" and word in ",:":
-            if is_inside:
-                continue
-            hidden_at = None
-            yield from _separator(word, level, len(levels))
-            continue
-        if not is_inside and hidden_at is None and _is_hidden(level, levels, secrets):
-            yield Piece("hidden", HIDDEN)
-            hidden_at = len(levels)
-            is_inside = True
+            return self._separate(word)
+        return self._begin(kind, word)
+
+    def _close(self, word: str) -> list[Piece]:
+        self.levels.pop()
+        if self.is_inside:
+            return []
+        was_hidden, self.hidden_at = self.hidden_at == len(self.levels), None
+        return [] if was_hidden else [Piece("space", _line(len(self.levels))), Piece("sign", word)]
+
+    def _separate(self, word: str) -> list[Piece]:
+        if self.is_inside:
+            return []
+        self.hidden_at = None
+        level = self.levels[-1] if self.levels else None
+        if level is not None:
+            level.index += word == ","
+            level.expects_name = word == "," and level.sign == "{"
+        return [Piece("sign", word), Piece("space", " " if word == ":" else _line(len(self.levels)))]
+
+    def _begin(self, kind: str, word: str) -> list[Piece]:
+        level = self.levels[-1] if self.levels else None
+        written: list[Piece] = []
+        if self.hidden_at is None and _is_hidden(level, self.levels, self.secrets):
+            written, self.hidden_at = [Piece("hidden", HIDDEN)], len(self.levels)
+        elif not self.is_inside:
+            written = [Piece("sign", word)] if kind == "sign" else [_value(kind, word, level, self.nested)]
         if kind == "sign":
-            levels.append(_Level(word))
-            if not is_inside:
-                yield Piece("sign", word)
-                yield Piece("space", _line(len(levels)))
-        elif not is_inside:
-            yield _value(kind, word, level, nested)
+            self.levels.append(_Level(word))
+            if written and written[0].kind == "sign":
+                written.append(Piece("space", _line(len(self.levels))))
+        return written
 
 
 def _words(text: str) -> Iterator[tuple[str, str]]:
@@ -127,19 +151,6 @@ def _words(text: str) -> Iterator[tuple[str, str]]:
         kind = match.lastgroup or "other"
         if kind != "space":
             yield kind, match[0]
-
-
-def _separator(word: str, level: _Level | None, depth: int) -> Iterator[Piece]:
-    yield Piece("sign", word)
-    if word == ":":
-        yield Piece("space", " ")
-        if level is not None:
-            level.expects_name = False
-        return
-    if level is not None:
-        level.index += 1
-        level.expects_name = level.sign == "{"
-    yield Piece("space", _line(depth))
 
 
 def _value(kind: str, word: str, level: _Level | None, nested: int) -> Piece:

@@ -99,25 +99,46 @@ def _without_values(text: str, names: re.Pattern[str]) -> str:
 
 def _value_after(text: _Text, match: re.Match[str]) -> tuple[int, int]:
     """Return where the value of a name begins and ends; the same place twice when it has none."""
-    name, closing, sign = match[1], match[2], match[3].strip()
     start = match.end()
-    before = text[max(0, match.start() - _LOOK_BACK) : match.start()]
-    if _EXCEPTION.search(name):
+    if _EXCEPTION.search(match[1]):
         return start, start
-    if sign == ",":
-        is_pair = bool(closing) and _OPEN_PAIR.search(before) and _QUOTE.match(text, start)
-        return start, _value_end(text, start) if is_pair else start
-    if sign == ">":
-        is_tag = not closing and _OPEN_TAG.search(before)
-        end = text.find("<", start) if is_tag else start
-        return start, end if end >= 0 else len(text)
-    if not sign:
-        return start, _value_end(text, start) if not closing and _FLAG.search(before) else start
-    if not closing and (_HEADER.search(name) or (sign == ":" and _LINE_START.search(before))):
-        return start, _header_end(text, start, before)
-    annotated = _ANNOTATION.match(text, start) if sign == ":" else None
+    before = text[max(0, match.start() - _LOOK_BACK) : match.start()]
+    find_end = _FIND_END.get(match[3].strip(), _end_after_sign)
+    return start, find_end(text, match, before)
+
+
+def _end_after_comma(text: _Text, match: re.Match[str], before: str) -> int:
+    """Return where the value of a pair ends, as in ("password", "x")."""
+    is_pair = match[2] and _OPEN_PAIR.search(before) and _QUOTE.match(text, match.end())
+    return _value_end(text, match.end()) if is_pair else match.end()
+
+
+def _end_after_tag(text: _Text, match: re.Match[str], before: str) -> int:
+    """Return where the content of an element ends, as in <password>x</password>."""
+    if match[2] or not _OPEN_TAG.search(before):
+        return match.end()
+    end = text.find("<", match.end())
+    return end if end >= 0 else len(text)
+
+
+def _end_after_space(text: _Text, match: re.Match[str], before: str) -> int:
+    """Return where the value of an option ends, as in --password x."""
+    is_option = not match[2] and _FLAG.search(before)
+    return _value_end(text, match.end()) if is_option else match.end()
+
+
+def _end_after_sign(text: _Text, match: re.Match[str], before: str) -> int:
+    """Return where an assigned value ends, or a header."""
+    start, is_colon = match.end(), match[3].strip() == ":"
+    if not match[2] and (_HEADER.search(match[1]) or (is_colon and _LINE_START.search(before))):
+        return _header_end(text, start, before)
+    annotated = _ANNOTATION.match(text, start) if is_colon else None
     # What looks like an annotation may be the value itself, a text in base 64 that ends with "=": both are hidden.
-    return start, _value_end(text, annotated.end() if annotated else start)
+    return _value_end(text, annotated.end() if annotated else start)
+
+
+#: What stands between a name and its value -> how to find the end of the value.
+_FIND_END = {",": _end_after_comma, ">": _end_after_tag, "": _end_after_space}
 
 
 def _header_end(text: _Text, start: int, before: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -242,24 +242,12 @@ class MessageSource:
         slices, state = self._slices(selection), _only(selection, "state")
         begin = Cursor.from_text(selection.begin)
         end, looked_before = "", begin.looked_at if begin else 0
-
-        def is_meant(message: StoredMessage, now_ms: int) -> bool:
-            # Some have become visible since the queues were counted.
-            if state in RECEIVED and STATES[message.state(now_ms)] != state:
-                return False
-            return not selection.narrowing or selection.narrowing.fits(message)
-
         looked_at, limit, until_s, is_enough = 0, scan_limit(), time.monotonic() + SCAN_S, False
-        for queue_slice in begin.rest_of(slices) if begin else slices:
-            for page in self._looks(selection, queue_slice, limit - looked_at, begin):
-                found += [
-                    (queue_slice, message, page.now_ms) for message in page.messages if is_meant(message, page.now_ms)
-                ]
-                looked_at += page.looked_at
-                is_enough = looked_at >= limit or time.monotonic() > until_s
-                end = Cursor(looked_before + looked_at, queue_slice.place.key, page.end or LAST).text()
-                if is_enough:
-                    break
+        for queue_slice, page in self._pages(selection, begin.rest_of(slices) if begin else slices, limit, begin):
+            found += [(queue_slice, each, page.now_ms) for each in page.messages if _fits(selection, each, page.now_ms)]
+            looked_at += page.looked_at
+            is_enough = looked_at >= limit or time.monotonic() > until_s
+            end = Cursor(looked_before + looked_at, queue_slice.place.key, page.end or LAST).text()
             if is_enough:
                 break
         seen = looked_before + looked_at
@@ -272,6 +260,15 @@ class MessageSource:
     def _found_row(self, found: tuple[QueueSlice, StoredMessage, int]) -> Any:
         queue_slice, message, now_ms = found
         return self._row(queue_slice.place, message, now_ms, queue_slice.are_dead)
+
+    def _pages(
+        self, selection: Selection, slices: Iterable[QueueSlice], limit: int, begin: Cursor | None
+    ) -> Iterator[tuple[QueueSlice, Found]]:
+        """Scan the messages of several queues, up to `limit`."""
+        for queue_slice in slices:
+            for page in self._looks(selection, queue_slice, limit, begin):
+                limit -= page.looked_at
+                yield queue_slice, page
 
     def _looks(
         self, selection: Selection, queue_slice: QueueSlice, limit: int, begin: Cursor | None = None
@@ -328,6 +325,15 @@ class MessageSource:
         )
         row.place, row.stored, row.now_ms = place, message, now_ms  # type: ignore[attr-defined]
         return row
+
+
+def _fits(selection: Selection, message: StoredMessage, now_ms: int) -> bool:
+    """Return whether a scanned message is selected."""
+    state = _only(selection, "state")
+    # Some have become visible since the queues were counted.
+    if state in RECEIVED and STATES[message.state(now_ms)] != state:
+        return False
+    return not selection.narrowing or selection.narrowing.fits(message)
 
 
 def scan_limit() -> int:

@@ -289,14 +289,21 @@ def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqErro
     if is_topic and ("CROSSSLOT" in text or "same slot" in text):
         name = call.subject.partition(":")[0]
         return InvalidName(f"topic {name!r}: on a cluster its keys must share a slot; name it {'{' + name + '}'!r}")
-    if is_topic and "WRONGTYPE" in text:
-        return TopicBroken(f"{about}one of its keys has the wrong type; another program uses that name")
-    if "WRONGTYPE" in text and about:
-        return BrokenQueue(f"{about}one of its keys has the wrong type; another program uses that name")
     if "WRONGTYPE" in text:
+        return _broken_key(call, about, is_topic=is_topic)
+    return _refusal(call, text, reply, about)
+
+
+def _broken_key(call: Call[Any], about: str, *, is_topic: bool) -> RsmqError:
+    if not (about or is_topic):
         return BrokenQueue(
             f"{_named(call.keys)} has the wrong type; another program uses that name, delete or rename it"
         )
+    kind = TopicBroken if is_topic else BrokenQueue
+    return kind(f"{about}one of its keys has the wrong type; another program uses that name")
+
+
+def _refusal(call: Call[Any], text: str, reply: redis.RedisError, about: str) -> RsmqError:
     if isinstance(reply, redis.exceptions.AskError):  # MOVED, too; its text is only the address
         return ServerRefused(
             f"{about}slot {reply.slot_id} of the cluster is at {reply.host}:{reply.port} or on its way there, which "
