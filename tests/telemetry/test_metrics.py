@@ -27,7 +27,7 @@ from rsmq_django.tasks import registry, task
 from rsmq_django.telemetry.metrics import metrics
 from tests.redis_server import PrivateServer
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

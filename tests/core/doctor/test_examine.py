@@ -20,7 +20,7 @@ from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.tasks.workflows import create
 from tests.redis_server import PrivateServer
 
-DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text("utf-8")
+DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text("utf-8")
 OLD_ID = "g73zkl38qz" + "A" * 22
 
 
