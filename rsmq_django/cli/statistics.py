@@ -10,16 +10,14 @@ from typing import Any
 
 import click
 
-from ..core import Client, RsmqError, list_queues
-from ..core.queue.browse import depth_call
+from ..core import RsmqError, list_queues
+from ..core.stats.backlogs import read_depths
 from ..core.stats.depth import Depth
 from .failures import name_of, text_of
 from .options import RsmqctlCommand, complete_queue_name
 from .output import CLEAR_LINE, TextTable, as_duration, as_size, can_redraw, printable, write_json
 from .session import Session
 
-#: Queues read per round trip.
-QUEUES_A_TIME = 50
 #: Move to the first line; after the table, clear the rest of an earlier one.
 HOME, CLEAR_BELOW = "\x1b[H", "\x1b[J"
 
@@ -97,19 +95,10 @@ class Screen:
 def take_snapshot(session: Session, name: str | None) -> StatisticsSample:
     """Return the statistics of one queue or of all. For one queue, raises its error."""
     client = session.client(name)
-    queues = read_all(client, [name] if name else list_queues(client))
+    queues = {each.name: each.depth for each in read_depths(client, [name] if name else list_queues(client))}
     if name and isinstance(error := queues[name], RsmqError):
         raise error
     return StatisticsSample(time.monotonic(), queues)
-
-
-def read_all(client: Client, names: Sequence[str]) -> Reading:
-    """Return the statistics of queues by name; for a broken queue, its error."""
-    found: Reading = {}
-    for at in range(0, len(names), QUEUES_A_TIME):
-        part = names[at : at + QUEUES_A_TIME]
-        found |= zip(part, client.run_many([depth_call(client.namespace, name) for name in part]), strict=True)
-    return found
 
 
 def show(session: Session, snapshot: StatisticsSample, before: StatisticsSample | None, *, is_single: bool) -> None:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from ..conf.settings import get_settings
 from ..core import Client, RsmqError, list_queues
 from ..core.errors import BrokenQueue
-from ..core.queue.browse import depth_call
 from ..core.queue.pause import paused
-from ..core.stats.backlogs import Backlog, read_backlogs
+from ..core.stats.backlogs import NamedDepth, read_depths, read_other_depths
 from ..core.stats.counters import Slot, merged, read_series
 from ..core.stats.depth import Depth
 from ..queues import get_client
@@ -44,53 +43,25 @@ class QueueActivity:
 
 
 def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueActivity]:
-    """Read the queues of one connection: the queues with these names, or all."""
+    """Read the queues, reliable queues and topic groups of one connection: those with these names, or all."""
     client = get_client(alias)
-    found = [name for name in list_queues(client) if not names or name in names]
-    now = client.run_many([depth_call(client.namespace, name) for name in found]) if found else []
-    series = read_series(client, found, since_s=time.time() - since_s, known=known_names())
+    found = read_depths(client, [name for name in list_queues(client) if not names or name in names])
+    missing = set(names) - {each.name for each in found}
+    if missing or not names:
+        found += [each for each in read_other_depths(client) if not names or each.name in missing]
+    since_s = time.time() - since_s
+    series = read_series(client, [each.name for each in found], since_s=since_s, known=known_names())
     serving, on_hold = _serving(client), client.run(paused(client.namespace))
     base_name = get_settings().base_name
     views = []
-    for name, seen in zip(found, now, strict=True):
-        base = base_name(name)
-        count = None if serving is None else serving.get(base, 0)
-        trouble = tuple(_trouble(name, seen, workers=count, is_paused=base in on_hold))
-        views.append(QueueActivity(alias, name, seen, series[name], workers=count, trouble=trouble))
-    wanted = [name for name in names if name not in found] if names else None
-    return views + _backlogs_at(alias, wanted, since_s, serving)
-
-
-def _backlogs_at(
-    alias: str, names: Sequence[str] | None, since_s: float, serving: Mapping[str, int] | None
-) -> list[QueueActivity]:
-    """Read the reliable queues and the groups of topics of one connection: those with these names, or all."""
-    client = get_client(alias)
-    if names is not None and not names:
-        return []
-    found = [backlog for backlog in read_backlogs(client) if names is None or backlog.name in names]
-    series = read_series(
-        client, [backlog.name for backlog in found], since_s=time.time() - since_s, known=known_names()
-    )
-    return [_view_of(alias, backlog, series[backlog.name], serving) for backlog in found]
-
-
-def _view_of(alias: str, backlog: Backlog, slots: list[Slot], serving: Mapping[str, int] | None) -> QueueActivity:
-    workers = backlog.consumers
-    if backlog.kind == "reliable":
-        workers = None if serving is None else serving.get(backlog.name, 0)
-    trouble = []
-    if isinstance(backlog.now, RsmqError):
-        trouble.append("broken")
-    else:
-        is_ours = backlog.kind == "topic" or backlog.name in get_settings().reliable
-        if backlog.now.ready and workers == 0 and is_ours:
-            trouble.append("no worker")
-        if (backlog.now.oldest_ready_s or 0.0) > LATE_AFTER_S and workers:
-            trouble.append("late")
-        if backlog.kind == "reliable" and backlog.now.dead:
-            trouble.append("dead letters")
-    return QueueActivity(alias, backlog.name, backlog.now, slots, backlog.kind, workers, tuple(trouble))
+    for each in found:
+        base, workers = base_name(each.name) if each.kind == "queue" else each.name, each.consumers
+        if each.kind != "topic":
+            workers = None if serving is None else serving.get(base, 0)
+        is_paused = each.kind == "queue" and base in on_hold
+        trouble = tuple(_trouble(each, workers=workers, is_paused=is_paused))
+        views.append(QueueActivity(alias, each.name, each.depth, series[each.name], each.kind, workers, trouble))
+    return views
 
 
 def _serving(client: Client) -> Mapping[str, int] | None:
@@ -101,12 +72,24 @@ def _serving(client: Client) -> Mapping[str, int] | None:
         return None
 
 
-def _trouble(name: str, seen: Depth | RsmqError, *, workers: int | None, is_paused: bool) -> Iterator[str]:
-    """Yield the problems of a queue."""
-    settings = get_settings()
-    if isinstance(seen, RsmqError):
+def _trouble(found: NamedDepth, *, workers: int | None, is_paused: bool) -> Iterator[str]:
+    """Yield the problems of a queue, a reliable queue or a group."""
+    if isinstance(found.depth, RsmqError):
         yield "broken"
-        return
+    elif found.kind == "queue":
+        yield from _trouble_of_queue(found.name, found.depth, workers=workers, is_paused=is_paused)
+    else:
+        is_ours = found.kind == "topic" or found.name in get_settings().reliable
+        if found.depth.ready and workers == 0 and is_ours:
+            yield "no worker"
+        if (found.depth.oldest_ready_s or 0.0) > LATE_AFTER_S and workers:
+            yield "late"
+        if found.kind == "reliable" and found.depth.dead:
+            yield "dead letters"
+
+
+def _trouble_of_queue(name: str, seen: Depth, *, workers: int | None, is_paused: bool) -> Iterator[str]:
+    settings = get_settings()
     configured = settings.queues.get(settings.base_name(name))
     holds_dead_letters = name in settings.dead_letters
     if holds_dead_letters and seen.messages:

@@ -20,10 +20,9 @@ from prometheus_client.registry import Collector
 from ..conf.settings import get_settings
 from ..core import Client, RsmqError, list_queues
 from ..core.errors import RedisFailure
-from ..core.queue.browse import depth_call
 from ..core.queue.listing import WorkerBeat, workers
 from ..core.queue.pause import paused
-from ..core.stats.backlogs import Backlog, read_backlogs
+from ..core.stats.backlogs import NamedDepth, read_depths, read_other_depths
 from ..core.stats.cardinality import MOST_QUEUES, OTHER
 from ..core.stats.counters import COUNTERS, Counts, read_totals
 from ..core.stats.depth import Depth, together
@@ -39,8 +38,6 @@ T = TypeVar("T")
 #: Upper bounds of the buckets for Prometheus, in seconds, from a millisecond to an hour: six hundred buckets would be
 #: too many for thousands of series.
 BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
-#: Queues read per round trip.
-QUEUES_A_TIME = 50
 OUTCOMES = tuple(name for name in COUNTERS if name not in ("sent", "started", "interrupted"))
 
 
@@ -52,7 +49,7 @@ class Scrape:
     #: Queues, reliable queues and topic groups.
     queues: dict[str, Depth]
     #: Reliable queues and topic groups.
-    backlogs: list[Backlog]
+    others: list[NamedDepth]
     paused: frozenset[str]
     #: By queue, then by task.
     totals: dict[str, dict[str, Counts]]
@@ -103,25 +100,24 @@ def registry() -> CollectorRegistry:
 
 def read_connection(alias: str, client: Client) -> Scrape:
     """Return the data of one connection, without queues that cannot be read."""
-    names = list_queues(client)
-    queues: dict[str, Depth] = {}
-    for at in range(0, len(names), QUEUES_A_TIME):
-        part = names[at : at + QUEUES_A_TIME]
-        found = client.run_many([depth_call(client.namespace, name) for name in part])
-        queues |= {name: read for name, read in zip(part, found, strict=True) if not isinstance(read, RsmqError)}
-    backlogs = [backlog for backlog in read_backlogs(client) if backlog.name not in queues]
-    counted = [*queues, *(backlog.name for backlog in backlogs)]
-    queues |= {backlog.name: backlog.now for backlog in backlogs if not isinstance(backlog.now, RsmqError)}
+    queues = _by_name(read_depths(client, list_queues(client)))
+    others = [each for each in read_other_depths(client) if each.name not in queues]
+    counted = [*queues, *(each.name for each in others)]
+    queues |= _by_name(others)
     shown = shown_queues(queues)
     return Scrape(
         alias,
         shown,
-        backlogs,
+        others,
         _read(client, paused(client.namespace), frozenset()),
         _totals(client, counted, shown),
         _read(client, workers(client.namespace), []),
         _read(client, log_state(client.namespace), LogState(0, None, 0, None, None)),
     )
+
+
+def _by_name(found: Sequence[NamedDepth]) -> dict[str, Depth]:
+    return {each.name: each.depth for each in found if not isinstance(each.depth, RsmqError)}
 
 
 def shown_queues(queues: dict[str, Depth]) -> dict[str, Depth]:
@@ -181,8 +177,8 @@ def _queue_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
         "rsmq_topic_dead_lettered", "Messages of a topic that became dead letters of a group.", labels=labels
     )
     for scrape in scrapes:
-        others = {backlog.name for backlog in scrape.backlogs}
-        unknown_age = {backlog.name for backlog in scrape.backlogs if backlog.kind == "reliable"}
+        others = {each.name for each in scrape.others}
+        unknown_age = {each.name for each in scrape.others if each.kind == "reliable"}
         for name, queue in scrape.queues.items():
             own = [scrape.alias, name]
             for state in ("ready", "delayed", "in_flight"):
@@ -194,9 +190,9 @@ def _queue_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
             sent.add_metric(own, queue.total_sent)
             received.add_metric(own, queue.total_received)
         dead = Counter[tuple[str, str]]()
-        for backlog in scrape.backlogs:
-            if not isinstance(backlog.now, RsmqError):
-                dead[backlog.kind, backlog.name if backlog.name in scrape.queues else OTHER] += backlog.now.dead
+        for each in scrape.others:
+            if not isinstance(each.depth, RsmqError):
+                dead[each.kind, each.name if each.name in scrape.queues else OTHER] += each.depth.dead
         for (kind, name), number in dead.items():
             if kind == "reliable":
                 messages.add_metric([scrape.alias, name, "dead"], number)

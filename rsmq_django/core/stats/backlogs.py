@@ -1,6 +1,6 @@
-"""Backlogs of reliable queues and of topic groups, in the terms of ordinary queues, to show them side by side.
+"""The depths of queues, reliable queues and topic groups by name, to show them side by side.
 
-The backlog of a topic group is called `topic:group`, the name under which its attempts are counted.
+A topic group is called `topic:group`, the name under which its attempts are counted.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import ConnectionFailed, InvalidName, OutcomeUnknown, RsmqError
-from ..reliable import ReliableQueue, ReliableStatistics, list_reliable_queues
-from ..topic import Group, GroupOptions, GroupStatus, Topic, list_topics
+from ..queue.browse import depth_call
+from ..reliable import ReliableQueue, list_reliable_queues
+from ..topic import Group, GroupOptions, Topic, list_topics
 from ..transport.call import Call
 from ..transport.client import Client
 from .depth import Depth
@@ -22,19 +23,25 @@ A_TIME = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
-    """One reliable queue, or one group of a topic."""
+class NamedDepth:
+    """The depth of a queue, a reliable queue or a group of a topic; its error if it cannot be read."""
 
-    kind: Literal["reliable", "topic"]
+    kind: Literal["queue", "reliable", "topic"]
     name: str
     #: Without `oldest_ready_s` for reliable queues; `dead` of a group counts all that moved to the dead-letter topic.
-    now: Depth | RsmqError
+    depth: Depth | RsmqError
     #: Number of live consumers of a group.
     consumers: int | None = None
 
 
-def read_backlogs(client: Client) -> list[Backlog]:
-    """Return the backlogs of reliable queues and topic groups, in four round trips.
+def read_depths(client: Client, names: Sequence[str]) -> list[NamedDepth]:
+    """Return the depths of queues, in the order given."""
+    replies = _run(client, [depth_call(client.namespace, name) for name in names])
+    return [NamedDepth("queue", name, reply) for name, reply in zip(names, replies, strict=True)]
+
+
+def read_other_depths(client: Client) -> list[NamedDepth]:
+    """Return the depths of reliable queues and topic groups, in four round trips.
 
     All reliable queues of the client's namespace and all groups of its server, except those that the client has no
     permission to list.
@@ -42,16 +49,20 @@ def read_backlogs(client: Client) -> list[Backlog]:
     return [*_reliable(client), *_groups(client)]
 
 
-def _reliable(client: Client) -> list[Backlog]:
+def _reliable(client: Client) -> list[NamedDepth]:
     queues = []
     for name in _listed(list_reliable_queues, client):
         with suppress(InvalidName):  # another program added the name
             queues.append(ReliableQueue(name, client))
     replies = _run(client, [queue.statistics_call() for queue in queues])
-    return [_backlog("reliable", queue.name, reply) for queue, reply in zip(queues, replies, strict=True)]
+    found = zip(queues, replies, strict=True)
+    return [
+        NamedDepth("reliable", queue.name, reply if isinstance(reply, RsmqError) else reply.depth)
+        for queue, reply in found
+    ]
 
 
-def _groups(client: Client) -> list[Backlog]:
+def _groups(client: Client) -> list[NamedDepth]:
     topics, groups = list[Topic](), list[Group]()
     for name in _listed(list_topics, client):
         with suppress(InvalidName):
@@ -61,17 +72,12 @@ def _groups(client: Client) -> list[Backlog]:
             with suppress(InvalidName):
                 groups.append(Group(topic, name, GroupOptions()))
     replies = _run(client, [group.status_call() for group in groups])
-    return [_backlog("topic", group.subject, reply) for group, reply in zip(groups, replies, strict=True)]
-
-
-def _backlog(
-    kind: Literal["reliable", "topic"], name: str, reply: ReliableStatistics | GroupStatus | RsmqError
-) -> Backlog:
-    if isinstance(reply, ReliableStatistics):
-        return Backlog(kind, name, reply.depth)
-    if isinstance(reply, GroupStatus):
-        return Backlog(kind, name, reply.depth, reply.live_consumers)
-    return Backlog(kind, name, reply)
+    return [
+        NamedDepth("topic", group.subject, reply)
+        if isinstance(reply, RsmqError)
+        else NamedDepth("topic", group.subject, reply.depth, reply.live_consumers)
+        for group, reply in zip(groups, replies, strict=True)
+    ]
 
 
 def _listed(names_of: Any, client: Client) -> Iterable[str]:

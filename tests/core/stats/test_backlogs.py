@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rsmq_django.core import Client
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.stats.backlogs import read_backlogs
+from rsmq_django.core.stats.backlogs import read_other_depths
 from rsmq_django.core.stats.depth import Depth
 from rsmq_django.core.topic import Topic
 
@@ -15,10 +15,10 @@ def test_messages_of_a_reliable_queue_include_ready_delayed_and_in_flight_ones(c
     queue.push("later", "much later", delay_s=1000)
     assert len(queue.pop_messages(1, 60_000)) == 1
 
-    (backlog,) = read_backlogs(client)
+    (found,) = read_other_depths(client)
 
-    assert (backlog.kind, backlog.name) == ("reliable", "orders")
-    depth = backlog.now
+    assert (found.kind, found.name) == ("reliable", "orders")
+    depth = found.depth
     assert isinstance(depth, Depth)
     assert (depth.messages, depth.ready, depth.delayed, depth.in_flight) == (5, 2, 2, 1)
 
@@ -29,10 +29,10 @@ def test_messages_of_a_topic_group_are_those_it_has_not_read_and_those_it_has_no
     topic.publish(*"abcde")
     group.retry(group.read(3).messages[:1], after_s=0)
 
-    (backlog,) = read_backlogs(client)
+    (found,) = read_other_depths(client)
 
-    assert (backlog.kind, backlog.name, backlog.consumers) == ("topic", "orders:billing", 1)
-    depth = backlog.now
+    assert (found.kind, found.name, found.consumers) == ("topic", "orders:billing", 1)
+    depth = found.depth
     assert isinstance(depth, Depth)
     assert (depth.messages, depth.ready, depth.delayed, depth.in_flight, depth.dead) == (5, 3, 0, 2, 0)
     assert (depth.total_sent, depth.total_received, depth.oldest_ready_s is not None) == (5, 3, True)
