@@ -22,7 +22,8 @@ from ..numbers import read_whole
 from ..transport.call import Argument, Call
 from ..transport.client import Client
 from .cardinality import OTHER, parts_of, shown_tasks
-from .counts import COUNTERS, HISTOGRAMS, Counts, Depth, Slot, merged, side_by_side
+from .counts import COUNTERS, HISTOGRAMS, Counts, Slot, merged, side_by_side
+from .depth import Depth
 
 __all__ = [
     "COUNTERS",
@@ -30,7 +31,6 @@ __all__ = [
     "MOST_FIELDS",
     "RESOLUTIONS",
     "Counts",
-    "Depth",
     "Resolution",
     "Slot",
     "Window",
@@ -248,8 +248,16 @@ def _was_seen(fields: Mapping[str, int]) -> bool:
 
 
 def _depth_of(fields: Mapping[str, int]) -> Depth:
-    names = ("=ready", "=messages", "=oldest_ms", "=sent", "=received")
-    return Depth(*(fields.get(name, 0) for name in names))
+    ready, messages, oldest_ms, sent, received = (
+        fields.get(name, 0) for name in ("=ready", "=messages", "=oldest_ms", "=sent", "=received")
+    )
+    return Depth(
+        ready=ready,
+        hidden=max(messages - ready, 0),
+        oldest_ready_s=oldest_ms / 1000 if ready else None,
+        total_sent=sent,
+        total_received=received,
+    )
 
 
 def _read_hash(queue: str, key: str) -> Call[dict[str, int]]:

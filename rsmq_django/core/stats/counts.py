@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from .depth import Depth, peak, together
 from .histogram import Histogram
 
 #: Messages that a worker was the first to receive are `sent`; the others say how attempts begin and end: `dead` went to
@@ -68,32 +69,6 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Depth:
-    """Samples of a queue's depth in a span of time: the largest lengths and age, the last totals."""
-
-    ready: int = 0
-    #: Ready, delayed and in flight.
-    messages: int = 0
-    oldest_ready_ms: int = 0
-    #: All that any client ever sent to or received from the queue.
-    total_sent: int = 0
-    total_received: int = 0
-
-    def add(self, later: Depth) -> None:
-        """Add a later sample."""
-        self.ready, self.messages = max(self.ready, later.ready), max(self.messages, later.messages)
-        self.oldest_ready_ms = max(self.oldest_ready_ms, later.oldest_ready_ms)
-        self.total_sent, self.total_received = later.total_sent, later.total_received
-
-    def add_beside(self, other: Depth) -> None:
-        """Add the samples of another queue in the same span."""
-        self.ready, self.messages = self.ready + other.ready, self.messages + other.messages
-        self.oldest_ready_ms = max(self.oldest_ready_ms, other.oldest_ready_ms)
-        self.total_sent += other.total_sent
-        self.total_received += other.total_received
-
-
-@dataclass(slots=True)
 class Slot:
     """One queue in one span of time."""
 
@@ -101,7 +76,7 @@ class Slot:
     span_s: int
     #: By dotted path of the task; "" are messages that no task understood.
     tasks: dict[str, Counts] = field(default_factory=dict)
-    #: None without a sample.
+    #: The most of all samples: see `peak()`. None without a sample.
     depth: Depth | None = None
     #: How many messages any client sent; None when that is unknown, because this or the previous sample is missing.
     sent: int | None = None
@@ -118,15 +93,13 @@ class Slot:
         """Add a later span of the same queue."""
         self._add_numbers(other)
         if other.depth is not None:
-            self.depth = self.depth or Depth()
-            self.depth.add(other.depth)
+            self.depth = peak(self.depth or Depth(), other.depth)
 
     def add_beside(self, other: Slot) -> None:
         """Add the same span of another queue."""
         self._add_numbers(other)
         if other.depth is not None:
-            self.depth = self.depth or Depth()
-            self.depth.add_beside(other.depth)
+            self.depth = together([self.depth or Depth(), other.depth])
 
     def _add_numbers(self, other: Slot) -> None:
         for task, counts in other.tasks.items():

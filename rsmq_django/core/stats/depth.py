@@ -45,13 +45,26 @@ class Depth:
 
 def together(seen: Sequence[Depth]) -> Depth:
     """Return the sums of several depths, and the greatest age."""
+    is_split = all(each.in_flight is not None for each in seen)
     return Depth(
         ready=sum(each.ready for each in seen),
         hidden=sum(each.hidden for each in seen),
-        in_flight=sum(each.in_flight or 0 for each in seen),
+        in_flight=sum(each.in_flight or 0 for each in seen) if is_split else None,
         is_estimated=any(each.is_estimated for each in seen),
         dead=sum(each.dead for each in seen),
         oldest_ready_s=max((each.oldest_ready_s for each in seen if each.oldest_ready_s is not None), default=None),
         total_sent=sum(each.total_sent for each in seen),
         total_received=sum(each.total_received for each in seen),
+    )
+
+
+def peak(before: Depth, later: Depth) -> Depth:
+    """Return the largest numbers of two depths of one structure, and the later totals."""
+    ready, oldest = max(before.ready, later.ready), (before.oldest_ready_s, later.oldest_ready_s)
+    return Depth(
+        ready=ready,
+        hidden=max(before.messages, later.messages) - ready,
+        oldest_ready_s=max((age for age in oldest if age is not None), default=None),
+        total_sent=later.total_sent,
+        total_received=later.total_received,
     )
