@@ -41,7 +41,7 @@ class Concurrency:
         check_is_list(self.by)
 
     def words(self) -> tuple[Argument, ...]:
-        """Return the limit in the form for the script limits/take."""
+        """Return the limit in the form for the script tasks/limits/take."""
         return "concurrency", self.most, 0, LONGEST_WAIT_MS
 
     @property
@@ -74,7 +74,7 @@ class Rate:
         return round(self.per_s * 1000)
 
     def words(self) -> tuple[Argument, ...]:
-        """Return the limit in the form for the script limits/take."""
+        """Return the limit in the form for the script tasks/limits/take."""
         return "rate", self.most, self._window_ms, max(LONGEST_WAIT_MS, LONGEST_WAIT_WINDOWS * self._window_ms)
 
     @property

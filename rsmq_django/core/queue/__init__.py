@@ -1,4 +1,4 @@
-"""RSMQ queues: send, receive, browse, move, pause, retry, and jobs that send or take out very much.
+"""RSMQ queues: send, receive, browse, move, pause, retry, and bulk jobs that send or drain any number of messages.
 
-What a message means, such as the call of a task, is decided in `rsmq_django.tasks`.
+The content of a message, for example the call of a task, is defined in `rsmq_django.tasks`.
 """

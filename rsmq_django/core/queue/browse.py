@@ -213,7 +213,7 @@ def _read_stored(values: list[Any]) -> StoredMessage:
 
 
 def read_depth(reply: list[Any]) -> Depth:
-    """Return the statistics from the nine values of browse/statistics."""
+    """Return the statistics from the nine values of queue/browse/statistics."""
     messages, ready, waited_ms, in_flight, is_estimated, sent, received_in_all, created_s, size_bytes = reply
     return Depth(
         ready=ready,

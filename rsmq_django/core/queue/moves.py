@@ -157,7 +157,7 @@ def redrive(namespace: str, source: str, target: str, messages: Sequence[StoredM
 
 
 def redriven(namespace: str, messages: Sequence[StoredMessage]) -> tuple[list[str], list[Argument]]:
-    """Return the keys and arguments of each message for moves/redriving.
+    """Return the keys and arguments of each message for queue/moves/parts/redriving.
 
     The new id ends with the task's id, as in a send, so that its result is found when it is moved.
     """

@@ -79,7 +79,7 @@ def read_messages(reply: list[Any]) -> list[Message]:
 
 
 def read_attributes(unit: TimeUnit) -> Callable[[list[Any]], QueueAttributes]:
-    """Return a reader of the nine values of shared/attributes.lua; times are stored in `unit`."""
+    """Return a reader of the nine values of parts/attributes.lua; times are stored in `unit`."""
 
     def read(reply: list[Any]) -> QueueAttributes:
         vt, delay, max_size, received, sent, created, modified, messages, hidden = reply

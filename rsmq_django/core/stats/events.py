@@ -120,7 +120,7 @@ def state(namespace: str) -> Call[LogState]:
 
 
 def append(namespace: str, kind: str, words: tuple[Argument, ...], *, log: str = "") -> Call[int]:
-    """Return the call that writes events of messages that were settled before; `words` as in shared/events.lua.
+    """Return the call that writes events of messages that were settled before; `words` as in parts/events.lua.
 
     `log` is the key of another stream than the log.
     """

@@ -1,4 +1,4 @@
-"""What tasks need in Redis beside a queue: schedules, workflows, the outbox, processes of workers.
+"""Data of tasks in Redis in addition to queues: schedules, workflows, the outbox, records of worker processes.
 
 Functions, settings and Django are in `rsmq_django.tasks`.
 """

@@ -96,7 +96,7 @@ class Target:
 
 
 def target_keys(namespace: str, targets: Sequence[Target]) -> tuple[str, ...]:
-    """Return the keys that workflow/parts/sending.lua reads."""
+    """Return the keys that tasks/workflow/parts/sending.lua reads."""
     keys: list[str] = []
     for target in targets:
         queue = queue_keys(namespace, target.queue_name)
@@ -105,7 +105,7 @@ def target_keys(namespace: str, targets: Sequence[Target]) -> tuple[str, ...]:
 
 
 def target_words(targets: Sequence[Target]) -> tuple[Argument, ...]:
-    """Return the arguments that workflow/parts/sending.lua reads."""
+    """Return the arguments that tasks/workflow/parts/sending.lua reads."""
     words: list[Argument] = [len(targets)]
     for each in targets:
         words += (each.role, each.field, each.task_id, each.queue_name, each.channel, each.owner)

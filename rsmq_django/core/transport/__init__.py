@@ -1,4 +1,4 @@
-"""From a call to Redis and back: calls as data, clients, connections, clusters, listeners.
+"""Communication with Redis: calls as data, clients, connections, clusters, listeners.
 
-Nothing here knows a queue or a topic.
+Independent of queues and topics.
 """

@@ -71,7 +71,7 @@ class Settlement:
         return (result_key(self.delivery.work_queue.queue.client.namespace, envelope.id),)
 
     def record(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
-        """Return the arguments of write_result() in shared/results.lua; empty when no result is kept."""
+        """Return the arguments of write_result() in parts/results.lua; empty when no result is kept."""
         if not self.result_keys:
             return ()
         fields |= {"queue": self.delivery.work_queue.name, "message": self.delivery.message.id}

@@ -237,12 +237,12 @@ def unhold(inflight_key: str, deliveries: Sequence[Delivery], over: Sequence[str
 
 
 def strike_of(batch: str, message_id: str) -> tuple[Argument, ...]:
-    """Return the arguments of shared/strike.lua for one message."""
+    """Return the arguments of parts/strike.lua for one message."""
     return 1, batch, message_id
 
 
 def strikes(over: Sequence[str], deliveries: Sequence[Delivery] = ()) -> tuple[Argument, ...]:
-    """Return the arguments of shared/strike.lua: finished batches, and messages that stay in a queue."""
+    """Return the arguments of parts/strike.lua: finished batches, and messages that stay in a queue."""
     words: list[Argument] = [word for batch in over for word in (batch, "")]
     for delivery in deliveries:
         if delivery.batch not in over:

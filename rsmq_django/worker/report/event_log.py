@@ -1,6 +1,6 @@
 """Event arguments of the calls that settle attempts, and the choice of successes that are logged.
 
-The script that settles a message also writes its event (shared/events.lua). For reliable queues and topics,
+The script that settles a message also writes its event (parts/events.lua). For reliable queues and topics,
 write() appends the events afterwards. The fields are described in core/stats/events.py.
 """
 
@@ -32,7 +32,7 @@ logger = get_logger(__name__)
 
 #: Maximum number of tags of an event: other programs may write any number into a message.
 MOST_TAGS = 50
-#: The last arguments of a call, for shared/events.lua.
+#: The last arguments of a call, for parts/events.lua.
 Events = tuple[Argument, ...]
 #: The arguments when nothing is logged.
 NO_EVENTS: Events = (0,)

@@ -1,6 +1,6 @@
 -- Cancel a workflow whose sender died before it had sent everything.
 --
---   KEYS     the keys of the workflow (workflow/parts/state)
+--   KEYS     the keys of the workflow (tasks/workflow/parts/state)
 --   ARGV     for how many ms nothing must have happened to it; the same for a map
 --
 -- Returns 1; 0 when its sender has continued since, or it has ended.

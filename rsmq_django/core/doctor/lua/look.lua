@@ -2,7 +2,7 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  phantoms that were removed (shared/phantoms)
+--   KEYS[3]  hash  phantoms that were removed (parts/phantoms)
 --   ARGV     the longest time (ms) for which a client may hide a message
 --
 -- Returns the types of the first two keys and their times to live (ms, -1: none); vt, delay, maxsize, created,

@@ -2,7 +2,7 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  phantoms that were removed (shared/phantoms)
+--   KEYS[3]  hash  phantoms that were removed (parts/phantoms)
 --   ARGV     per phantom: id, score
 --
 -- Returns how many were removed.

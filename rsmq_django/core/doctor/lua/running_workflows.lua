@@ -1,6 +1,6 @@
 -- Find workflows that have not ended.
 --
---   KEYS     hash  state of each workflow (workflow/parts/state)
+--   KEYS     hash  state of each workflow (tasks/workflow/parts/state)
 --
 -- Returns for each: position (from 0), 0 while its sender may still add members, members so far, for how many ms nothing
 -- has happened to it, and 1 for a map. A key of another type is left out.

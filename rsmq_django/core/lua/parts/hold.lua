@@ -2,7 +2,7 @@
 --#include parts/remove
 -- Set in `found` the new receive counts and times of first receive: receive_counts and first_receives (ms or ""). Returns the
 -- fields and values that change in the queue's hash.
---   found: ids, fields and values as in find_ready() (shared/ready)
+--   found: ids, fields and values as in find_ready() (parts/ready)
 local function count_receives(settings, found)
   local now_text, ids, fields, values = integer(now_ms), found.ids, found.fields, found.values
   local counts, firsts, changed, c, again, again_fields = {}, {}, {}, 0, {}, {}

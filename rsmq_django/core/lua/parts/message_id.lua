@@ -1,4 +1,4 @@
--- The ids of a batch (with shared/base36): the i-th message gets the i-th microsecond after now, because TIME is constant
+-- The ids of a batch (with parts/base36): the i-th message gets the i-th microsecond after now, because TIME is constant
 -- inside a script and equal prefixes would lose the order. The last digit changes with each message, the previous digits
 -- only every 36th time.
 local head_number, head = -1, ""

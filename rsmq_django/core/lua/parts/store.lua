@@ -1,5 +1,5 @@
 -- Store messages with a queue's own delay unless the caller gave a delay.
---   delay: milliseconds, or the unit of the queue's own delay (shared/units); first: index in ARGV of suffix1, body1, ...
+--   delay: milliseconds, or the unit of the queue's own delay (parts/units); first: index in ARGV of suffix1, body1, ...
 -- Returns the new ids and the time at which they become visible (ms), or an error reply; nothing was written then.
 local function store(messages, settings, delay, channel, first)
   local stored = redis.call("HMGET", settings, "delay", "maxsize", "vt", "totalsent")

@@ -1,4 +1,4 @@
--- Store one message. `delay` is in ms, or the unit of the queue's own delay (shared/units).
+-- Store one message. `delay` is in ms, or the unit of the queue's own delay (parts/units).
 -- Returns its id and the time it becomes visible (ms), or an error reply; nothing was written then.
 local function store_one(messages, settings, delay, channel, suffix, body)
   local stored = redis.call("HMGET", settings, "delay", "maxsize", "vt", "totalsent")

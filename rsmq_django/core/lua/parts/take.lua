@@ -1,5 +1,5 @@
--- Receive messages from one of the queues of worker/fetch, whose variables this uses: `out` gets the messages, `batches` the
--- new fields of the worker's record, `room`, `left` and `skipped` the remaining room, `unreadable` the broken queues.
+-- Receive messages from a queue of tasks/worker/fetch, whose variables this uses: `out` gets the messages, `batches` the new
+-- fields of the worker's record, `room`, `left` and `skipped` the remaining room, `unreadable` the broken queues.
 --#include parts/refusal
 --#include parts/too_long
 local now_text = integer(now_ms)

@@ -4,7 +4,7 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --
--- Returns the nine values of shared/attributes. Errors: QueueNotFound.
+-- Returns the nine values of parts/attributes. Errors: QueueNotFound.
 --#include parts/clock
 --#include parts/attributes
 if redis.call("HEXISTS", KEYS[2], "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end

@@ -2,7 +2,7 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  message id -> failure record; KEYS[4] hash of releases (shared/past)
+--   KEYS[3]  hash  message id -> failure record; KEYS[4] hash of releases (parts/past)
 --   ARGV     per message: id, receive count or "" for no fence
 --
 -- Returns 1 deleted, 0 no such message, -1 lease lost, in the order given; the number alone when it is one message.

@@ -2,8 +2,8 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  phantoms that were removed (shared/phantoms)
---   KEYS[4]  hash  message id -> failure record; KEYS[5] hash of releases (shared/past)
+--   KEYS[3]  hash  phantoms that were removed (parts/phantoms)
+--   KEYS[4]  hash  message id -> failure record; KEYS[5] hash of releases (parts/past)
 --
 -- Returns id, body, receive count, first receive (ms or ""), or an empty list. Errors: QueueNotFound.
 --#include parts/clock

@@ -2,7 +2,7 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  phantoms that were removed (shared/phantoms)
+--   KEYS[3]  hash  phantoms that were removed (parts/phantoms)
 --   ARGV     count (1..1000); visibility timeout in ms, or the unit of the queue's own timeout
 --
 -- Returns id, body, receive count, first receive (ms or "") of each, in one flat list.
@@ -30,7 +30,7 @@ if count == 1 then
   local values = redis.call("HMGET", settings, id, counted)
   local body = values[1]
   if body and not values[2] then
-    redis.call("HDEL", settings, ":fr") -- removal first, for the memory limit: see shared/hold
+    redis.call("HDEL", settings, ":fr") -- removal first, for the memory limit: see parts/hold
     redis.call("ZADD", messages, integer(now_ms + visibility_ms), id)
     redis.call("HSET", settings, counted, "1", id .. ":fr", now_text, "totalrecv", raised(stored[2], 1))
     return {id, body, "1", now_text}

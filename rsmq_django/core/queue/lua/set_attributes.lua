@@ -4,7 +4,7 @@
 --   KEYS[2]  hash  attributes, counters, bodies
 --   ARGV     visibility timeout (s), delay (s), maximum size (bytes or -1)
 --
--- Returns the nine values of shared/attributes afterwards. Errors: QueueNotFound.
+-- Returns the nine values of parts/attributes afterwards. Errors: QueueNotFound.
 --#include parts/clock
 --#include parts/attributes
 local settings = KEYS[2]

@@ -6,7 +6,7 @@
 --   ARGV     score and id of the message before the first one, or "" and ""; highest score to read, or "+inf"; number
 --            of messages (1..1000)
 --
--- Returns the server's time (ms), then per message the seven values of browse/read. Errors: QueueNotFound.
+-- Returns the server's time (ms), then per message the seven values of parts/read. Errors: QueueNotFound.
 --#include parts/clock
 --#include queue/browse/parts/position
 --#include queue/browse/parts/read

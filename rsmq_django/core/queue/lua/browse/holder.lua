@@ -1,6 +1,6 @@
 -- Find the worker whose record contains a message. Read-only.
 --
---   KEYS     hash per worker: messages leased by it (shared/strike)
+--   KEYS     hash per worker: messages leased by it (parts/strike)
 --   ARGV     message id, receive count, name of the queue
 --
 -- Returns the position in KEYS of the first such worker, 0 for none.

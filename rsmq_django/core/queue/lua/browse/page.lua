@@ -6,7 +6,7 @@
 --   ARGV     score and id of the message before the page, or "" and "" for the first page; highest score to show, "now"
 --            or "+inf"; number of messages (1..1000); number of bytes of each body
 --
--- Returns the server's time (ms), then per message the seven values of browse/read. There may be more messages even if
+-- Returns the server's time (ms), then per message the seven values of parts/read. There may be more messages even if
 -- fewer than requested are returned. Errors: QueueNotFound.
 --#include parts/clock
 --#include queue/browse/parts/position

@@ -5,7 +5,7 @@
 --   KEYS[3]  hash  message id -> failure record (JSON)
 --   ARGV     number of bytes of each body; ids
 --
--- Returns the server's time (ms), then the seven values of browse/read for each message that exists, in the order
+-- Returns the server's time (ms), then the seven values of parts/read for each message that exists, in the order
 -- given. Errors: QueueNotFound.
 --#include parts/clock
 --#include queue/browse/parts/read

@@ -6,7 +6,7 @@
 --   ARGV     state ("all", "ready" or "hidden"); number to skip; number to read (0..1000); "1" to begin with the message
 --            that becomes visible last; number of bytes of each body
 --
--- Returns the server's time (ms), the number of messages in that state, then per message the seven values of browse/read, its
+-- Returns the server's time (ms), the number of messages in that state, then per message the seven values of parts/read, its
 -- failure record without the traceback. Errors: QueueNotFound.
 --#include parts/clock
 --#include queue/browse/parts/read

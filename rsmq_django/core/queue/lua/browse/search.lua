@@ -9,9 +9,9 @@
 --            and names of tasks; the lowest and the highest beginning of an id, "" for any; number of marks, the marks,
 --            the words, in lower case
 --
--- All words must be found, in any case (shared/has_word); marks always in bodies and failure records. Returns the server's
+-- All words must be found, in any case (parts/has_word); marks always in bodies and failure records. Returns the server's
 -- time (ms), the number of scanned messages, score and id of the last one ("": end of the queue), then the seven values
--- of browse/read, records without tracebacks. Errors: QueueNotFound.
+-- of parts/read, records without tracebacks. Errors: QueueNotFound.
 --#include parts/clock
 --#include parts/has_word
 --#include queue/browse/parts/position

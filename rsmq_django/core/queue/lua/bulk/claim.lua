@@ -3,7 +3,7 @@
 --
 --   KEYS[1]  zset    message id -> time it becomes visible (ms)
 --   KEYS[2]  hash    attributes, counters, bodies
---   KEYS[3]  hash    phantoms that were removed (shared/phantoms)
+--   KEYS[3]  hash    phantoms that were removed (parts/phantoms)
 --   KEYS[4]  stream  journal: i id, c receive count, f first receive (ms), b body
 --   KEYS[5]  hash    leased messages in the journal: id -> our receive count
 --   ARGV     latest time of becoming visible (ms, 0: now); lease in ms (0: the messages leave the queue); maximum (1..1000)

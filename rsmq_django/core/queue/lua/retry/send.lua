@@ -1,13 +1,13 @@
--- Redrive dead letters of a plan, each due one step after the one before it: moves/redrive with a rate.
+-- Redrive dead letters of a plan, each due one step after the one before it: queue/moves/redrive with a rate.
 --
---   KEYS[1..7]  as in moves/redrive
+--   KEYS[1..7]  as in queue/moves/redrive
 --   KEYS[8]  hash  the plan; KEYS[9] zset: "id target" of its messages that have not ended -> due (ms); KEYS[10] hash: id ->
 --            score and failure record of its dead letter
---   KEYS[11..]  result records, as in moves/redrive
+--   KEYS[11..]  result records, as in queue/moves/redrive
 --   ARGV     channel and name of the target; seconds to keep an unfinished result; seconds to keep the plan after its last
---            message is due; then per message as in moves/redrive
+--            message is due; then per message as in queue/moves/redrive
 --
--- Returns the reply of moves/redrive; an empty list when the plan is not sending, or may not send this many more.
+-- Returns the reply of queue/moves/redrive; an empty list when the plan is not sending, or may not send this many more.
 --#include queue/moves/parts/redriving
 --#include parts/whole
 local plan, open, records = KEYS[8], KEYS[9], KEYS[10]

@@ -2,7 +2,7 @@
 --
 --   KEYS[1]  stream  the event log
 --   KEYS[2]  string  events that could not be written
---   ARGV     the kind, and then shared/events; up to 1,000 lines
+--   ARGV     the kind, and then parts/events; up to 1,000 lines
 --
 -- Returns the number of lines.
 --#include parts/events

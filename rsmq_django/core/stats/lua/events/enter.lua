@@ -5,7 +5,7 @@
 --   ARGV     maximum number of tasks; milliseconds after which a task is removed; the tasks (up to 1,000)
 --
 -- Returns for each task 1 when it is registered and 0 when there is no space, then the names of removed tasks: their
--- streams are to be removed (events/forget).
+-- streams are to be removed (stats/events/forget).
 --#include parts/clock
 local tasks, most, expiry_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local out, gone = {}, {}

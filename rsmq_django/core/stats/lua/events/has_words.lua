@@ -5,7 +5,7 @@
 --   ARGV     number of words; the words, in lower case; then the message id of each event
 --
 -- Returns per event the numbers of the words in its body, from 1, in one text with blanks between; "" when it has none of
--- them, or is gone (shared/has_word). Bodies of more than 65,536 bytes are not searched. Ends before the last event once
+-- them, or is gone (parts/has_word). Bodies of more than 65,536 bytes are not searched. Ends before the last event once
 -- it has searched 262,144 bytes, so that other clients need not wait: the caller continues with the next event.
 --#include parts/has_word
 local LONGEST, budget_bytes = 65536, 262144

@@ -5,7 +5,7 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> number of releases; id:lives -> history before a redrive
---   KEYS[4]  hash  messages leased by this worker (shared/strike)
+--   KEYS[4]  hash  messages leased by this worker (parts/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
 --   KEYS[7]  hash  message id -> failure record (JSON) of a dead letter in this queue
 --   KEYS[8..11]  zset, hash, failure records and releases of the dead-letter queue; for a discarded message, those of its
@@ -13,7 +13,7 @@
 --   KEYS[12]  hash  result record; absent when none is kept
 --   ARGV     strikes; id, receive count, failure record, or "" to discard the message; if a result is kept: seconds to keep
 --            it, number of words, words;
---            events (shared/events)
+--            events (parts/events)
 --
 -- Returns 1 done, 0 no such message, -1 lease lost. Errors: DeadLetterQueueNotFound; nothing was written then.
 --#include tasks/worker/parts/burying

@@ -3,10 +3,10 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> number of releases; id:crashes -> workers that died
---   KEYS[4]  hash  messages leased by the dead worker (shared/strike)
+--   KEYS[4]  hash  messages leased by the dead worker (parts/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
 --   ARGV     strikes; id, receive count, ms until it becomes visible for each crash so far, maximum number of crashes,
---            after which it becomes a dead letter (with an event of its own); events (shared/events)
+--            after which it becomes a dead letter (with an event of its own); events (parts/events)
 --
 -- Returns an empty list when another worker has the lease or the message is gone; else: crashes so far, body ("" when it is
 -- too long), first receive (ms or ""), and number of releases.

@@ -1,7 +1,7 @@
 -- Make messages of a stale worker in one queue visible: at once, and these deliveries count as attempts.
 --
 --   KEYS[1]  zset  worker id -> time of its last heartbeat (ms)
---   KEYS[2]  hash  messages leased by the worker (shared/strike)
+--   KEYS[2]  hash  messages leased by the worker (parts/strike)
 --   KEYS[3]  zset  message id -> time it becomes visible (ms)
 --   KEYS[4]  hash  attributes, counters, bodies
 --   ARGV     worker id; ms without a heartbeat after which it is dead; strikes; then per message: id, receive count

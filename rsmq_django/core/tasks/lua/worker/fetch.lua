@@ -1,6 +1,6 @@
 -- Receive ready messages for a worker: from the first queue first, then from the next, until there is no more room.
 --
---   KEYS[1]  hash  messages leased by this worker (shared/strike); expires unless it is renewed
+--   KEYS[1]  hash  messages leased by this worker (parts/strike); expires unless it is renewed
 --   KEYS[2]  set   names of all queues; their number is -1 when the key has another type
 --   KEYS[3]  set   names of paused queues, which are skipped
 --   KEYS[4..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies; hash

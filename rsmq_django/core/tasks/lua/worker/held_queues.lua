@@ -1,6 +1,6 @@
 -- Read the queues from which a worker has leased messages.
 --
---   KEYS[1]  hash  messages leased by the worker (shared/strike)
+--   KEYS[1]  hash  messages leased by the worker (parts/strike)
 --
 -- Returns the names, each once; from the first 100,000 fields, far more than a worker can have.
 local holds = KEYS[1]

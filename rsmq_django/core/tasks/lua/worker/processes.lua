@@ -1,6 +1,6 @@
 -- Read the records of worker processes. Read-only.
 --
---   KEYS     hash per process: its record (worker/describe)
+--   KEYS     hash per process: its record (tasks/worker/describe)
 --
 -- Returns the server's time (ms), then per process the values of FIELDS; "" is absent.
 --#include parts/clock

@@ -1,6 +1,6 @@
 -- Read the record of leases of a worker that does not exist any more.
 --
---   KEYS[1]  hash  messages leased by the worker (shared/strike)
+--   KEYS[1]  hash  messages leased by the worker (parts/strike)
 --   ARGV     cursor of HSCAN ("0" at first)
 --
 -- Returns the next cursor ("0" at the end), then batch and messages in turn.

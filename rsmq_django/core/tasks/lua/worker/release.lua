@@ -3,9 +3,9 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> number of releases
---   KEYS[4]  hash  messages leased by this worker (shared/strike)
+--   KEYS[4]  hash  messages leased by this worker (parts/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
---   ARGV     strikes; channel to wake other workers; then per message: id, receive count; events (shared/events)
+--   ARGV     strikes; channel to wake other workers; then per message: id, receive count; events (parts/events)
 --
 -- The receive count of a message in a queue never decreases, because it is the fence; so releases are counted
 -- separately. Returns 1 done, 0 no such message, -1 lease lost, in the order given.

@@ -1,7 +1,7 @@
 -- Renew all leases in a worker's record. The record is read here, in the same step, so that a message that has just been
 -- settled is never hidden again.
 --
---   KEYS[1]  hash  messages leased by the worker (shared/strike)
+--   KEYS[1]  hash  messages leased by the worker (parts/strike)
 --   KEYS[2..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies
 --   ARGV     cursor of HSCAN ("0" at first); the shortest lease in ms; then per queue, in the order of KEYS: name, "s" or
 --            "ms", the unit of its visibility timeout, and the lease in ms if the queue has none

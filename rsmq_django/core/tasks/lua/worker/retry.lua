@@ -3,11 +3,11 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> number of releases
---   KEYS[4]  hash  messages leased by this worker (shared/strike)
+--   KEYS[4]  hash  messages leased by this worker (parts/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
 --   KEYS[7]  hash  result record; absent when none is kept
 --   ARGV     strikes; id, receive count, ms until the next attempt, "retried" for a failed attempt or "released" for one
---            that does not count; if a record is kept: seconds to keep it, number of words, words; events (shared/events)
+--            that does not count; if a record is kept: seconds to keep it, number of words, words; events (parts/events)
 --
 -- Returns 1 done, 0 no such message, -1 lease lost (nothing was written).
 --#include parts/clock

@@ -3,11 +3,11 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> number of releases
---   KEYS[4]  hash  messages leased by this worker (shared/strike)
+--   KEYS[4]  hash  messages leased by this worker (parts/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
 --   KEYS[7]  hash  message id -> failure record of a dead letter in this queue
 --   ARGV     strikes; the receive count of all messages, then their ids; or "", then per message: id, receive count;
---            events (shared/events)
+--            events (parts/events)
 --
 -- Returns only the messages that were not deleted, position (from 0) and code in turn: 0 no such message, -1 lease lost.
 --#include parts/strike

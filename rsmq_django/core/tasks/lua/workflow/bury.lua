@@ -1,10 +1,10 @@
 -- Move a message to its dead-letter queue, and count the member as failed in its workflow, in one step.
 --
---   KEYS     those of worker/bury; the keys of the workflow (parts/state) and of its targets (parts/sending)
+--   KEYS     those of tasks/worker/bury; the keys of the workflow (parts/state) and of its targets (parts/sending)
 --   ARGV     number of keys before the workflow's; failure record of the member (JSON); member (parts/progress); then the
---            arguments of worker/bury
+--            arguments of tasks/worker/bury
 --
--- Returns the reply of worker/bury; if it is not 1, the member was not counted.
+-- Returns the reply of tasks/worker/bury; if it is not 1, the member was not counted.
 --#include tasks/worker/parts/burying
 --#include parts/ids
 --#include parts/units

@@ -3,15 +3,15 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> number of releases
---   KEYS[4]  hash  messages leased by this worker (shared/strike)
+--   KEYS[4]  hash  messages leased by this worker (parts/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
 --   KEYS[7]  hash  message id -> failure record of a dead letter in this queue
 --   KEYS[8]  hash  result record; absent when none is kept
 --   then the keys of the workflow (parts/state) and of its targets (parts/sending)
 --   ARGV     number of keys before the workflow's; value (JSON); member (parts/progress); strikes; receive count, id; or, if
---            a result is kept: name of the queue, worker, and the words of shared/keep_result; events
+--            a result is kept: name of the queue, worker, and the words of parts/keep_result; events
 --
--- Returns nothing when it is done; else position (0) and code, as worker/succeed does: 0 no such message, -1 lease
+-- Returns nothing when it is done; else position (0) and code, as tasks/worker/succeed does: 0 no such message, -1 lease
 -- lost; the member was not counted then.
 --#include parts/clock
 --#include parts/counters

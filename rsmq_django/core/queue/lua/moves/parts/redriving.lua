@@ -1,4 +1,4 @@
--- Redrive dead letters; keys and arguments are those of moves/redrive, which describes them.
+-- Redrive dead letters; keys and arguments are those of queue/moves/redrive, which describes them.
 --#include parts/clock
 --#include parts/counters
 --#include parts/ids
@@ -8,7 +8,7 @@
 local messages, settings, failures, releases, target, target_settings, target_releases = unpack(KEYS, 1, 7)
 
 -- key: index in KEYS before the first result record; first: index in ARGV before the first message; due_of: function of
--- the old and the new id that returns when the new message becomes visible (ms). Returns the reply of moves/redrive.
+-- the old and the new id that returns when the new message becomes visible (ms). Returns the reply of queue/moves/redrive.
 local function redrive(key, first, due_of)
   if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
   local limit = redis.call("HMGET", target_settings, "maxsize", "vt")

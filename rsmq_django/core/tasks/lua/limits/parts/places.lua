@@ -1,4 +1,4 @@
--- Whether a limit has a free slot, and which message is next: a part of limits/take, whose variables this uses.
+-- Whether a limit has a free slot, and which message is next: a part of tasks/limits/take, whose variables this uses.
 -- Return when the lease of a slot's message expires, for an unknown queue when it may expire; nil when it has expired.
 local function lease_of(holder, text)
   local count_then, until_ms, name = text:match("^(%d+) (%d+) (.+)$")

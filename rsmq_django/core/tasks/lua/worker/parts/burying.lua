@@ -1,4 +1,4 @@
--- Move one message to its dead-letter queue; keys and arguments are those of worker/bury, which describes them.
+-- Move one message to its dead-letter queue; keys and arguments are those of tasks/worker/bury, which describes them.
 --#include parts/clock
 --#include parts/counters
 --#include parts/fence
@@ -31,7 +31,7 @@ local function add_dead_letter(id, values, record)
   redis.call("HSET", dead_releases, id, values[2])
 end
 
--- first: index in ARGV of the strikes; result: key of the result record, if one is kept. Returns the reply of worker/bury.
+-- first: index in ARGV of the strikes; result: key of the result record, if one is kept. Returns its reply.
 local function bury(first, result)
   local at = first + 2 * ARGV[first] + 1 -- after the strikes, which are carried out when nothing can fail any more
   local id, receive_count, record = ARGV[at], ARGV[at + 1], ARGV[at + 2]

@@ -1,4 +1,4 @@
--- Batches of calls for several queues, sent from one script (with shared/clock, ids, units, counters and note).
+-- Batches of calls for several queues, sent from one script (with parts/clock, ids, units, counters and note).
 --
 -- In KEYS per batch: zset and hash of its queue, and the result record of each call if its results are kept; in ARGV:
 -- queue, channel, delay in ms or the unit of the queue's own delay, seconds to keep an unfinished record (0: none), number

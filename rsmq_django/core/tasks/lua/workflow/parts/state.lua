@@ -11,7 +11,7 @@
 --   results   hash  member -> value (JSON) of its last step that has ended; then proofs for sealed queues, one per line
 --   failures  hash  member -> task as in `members`, a blank, failure record (JSON); then proofs
 --   steps     hash  bodies to send later, "<member>.<step>", "then" or "on_failure" -> "<when> <seconds to keep an
---                   unfinished record, 0: none> <body>"; when: epoch ms, or the unit of the queue's own delay (shared/units)
+--                   unfinished record, 0: none> <body>"; when: epoch ms, or the unit of the queue's own delay (parts/units)
 --   room      list  a token for a sender that waits until fewer members remain
 --
 -- Every change of a member names its current task, so that a message that exists twice counts once.
