@@ -249,9 +249,9 @@ def test_task_that_cannot_be_stopped_is_killed_and_not_blamed(
 def test_lease_of_a_task_that_holds_the_interpreter_lock_is_renewed_while_another_server_is_down(
     project: Configure, start: StartWorker, journal: Journal, tmp_path: Path
 ):
-    queues = {"default": {"VISIBILITY_TIMEOUT_S": 6}, "far": {"CONNECTION": "far"}}
-    project(default={"VISIBILITY_TIMEOUT_S": 6})
-    tasks.hold_interpreter.enqueue("greedy", 9)
+    queues = {"default": {"VISIBILITY_TIMEOUT_S": 12}, "far": {"CONNECTION": "far"}}
+    project(default={"VISIBILITY_TIMEOUT_S": 12})
+    tasks.hold_interpreter.enqueue("greedy", 15)
 
     worker = start(
         *("--processes", "2", "--threads", "1"),
