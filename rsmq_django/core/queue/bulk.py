@@ -29,7 +29,7 @@ STAGE_TTL_S = 86_400
 JOB_TTL_S = 30 * 86_400
 #: How long a run is known as aborted: longer than Spark needs to end the tasks of a job that failed.
 ABORTED_TTL_S = 3600
-#: What staging returns instead of a number of messages, having staged nothing.
+#: Results of stage() in place of a number, when nothing was staged: the job is done, or this run was aborted.
 JOB_DONE, RUN_ABORTED = -1, -2
 #: How many stages one script handles.
 MAX_STAGES = 250

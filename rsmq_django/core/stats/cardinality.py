@@ -1,4 +1,4 @@
-"""How many names are shown: any program may write names of tasks and queues into Redis, and each costs time.
+"""Limits for the number of names that are shown: any program may write names of tasks and queues into Redis.
 
 Names beyond the limits are counted together under OTHER, so that sums stay true.
 """
@@ -11,17 +11,17 @@ from collections.abc import Container, Mapping, Sequence
 from .counts import COUNTERS, HISTOGRAMS
 from .histogram import read_bucket
 
-#: Stands for all names that are not shown. No queue and no dotted path of a task is called like this.
+#: Label for all names that are not shown. Not a valid name of a queue or dotted path of a task.
 OTHER = "(other)"
-#: Pairs of queue and task that one reading of a connection tells apart.
+#: Maximum number of separate pairs of queue and task in one read of a connection.
 MOST_TASKS = 1000
-#: Queues, reliable queues and groups of topics that one scrape tells apart.
+#: Maximum number of separate queues, reliable queues and topic groups in one scrape.
 MOST_QUEUES = 1000
 _SUMS = tuple(f"{name}_us" for name in HISTOGRAMS)
 
 
 def parts_of(field: str) -> tuple[str, int | None, str] | None:
-    """Return kind, bucket and task of a field of counters; None for a field that counts nothing of a task."""
+    """Return kind, bucket and task of a field of counters; None for a field that does not belong to a task."""
     kind, _, task = field.partition(":")
     if kind in HISTOGRAMS:
         text, _, task = task.partition(":")
@@ -31,7 +31,7 @@ def parts_of(field: str) -> tuple[str, int | None, str] | None:
 
 
 def shown_tasks(queues: Mapping[str, Sequence[Mapping[str, int]]], known: Container[str]) -> dict[str, set[str]] | None:
-    """Choose the tasks of each queue that are shown: `known` ones first, then the busiest. None if all are."""
+    """Return the tasks of each queue that are shown: `known` ones first, then the busiest; None if all are shown."""
     weights = Counter[tuple[str, str]]()
     for queue, hashes in queues.items():
         for fields in hashes:

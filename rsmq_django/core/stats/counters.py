@@ -279,7 +279,7 @@ def _read_numbers(reply: list[bytes]) -> dict[str, int]:
 def report(
     namespace: str, queue: str, *, reporter: str, number: int, at_s: float, grown: Mapping[str, int]
 ) -> Call[bool]:
-    """Return the call that adds at most 250 counters, by field, to those of the spans in which `at_s` lies.
+    """Return the call that adds at most 250 counters, by field, to those of the spans that contain `at_s`.
 
     `number` has to grow from report to report of the same reporter: one that arrives a second time is not added again.
     """

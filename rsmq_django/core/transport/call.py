@@ -35,7 +35,7 @@ class Call(Generic[T_co]):
     #: Turns the raw reply (bytes, int, flat list) into one of our records.
     read: Callable[[Any], T_co]
     repeatable: bool = False
-    #: What the call is about, for error messages: a queue's name.
+    #: Subject of the call for error messages: a queue's name.
     subject: str = ""
 
 

@@ -218,7 +218,7 @@ class Connection:
     def listener(self, channels: Sequence[str], *, marker: str = "") -> Listener:
         """Return a listener that reports publishes on channels without their content; the caller closes it.
 
-        `marker` is the name of the one channel whose publishes the listener tells apart from the others.
+        `marker` is the name of the one channel whose publishes the listener reports separately.
         """
         link = self._connected(self._make())
         try:
