@@ -120,7 +120,7 @@ def _print_rest(client: Client, name: str, shown: int, *, is_filtered: bool) -> 
 
 @click.command(cls=RsmqctlCommand)
 @name_option
-@click.option("-i", "--message-id", required=True, metavar="ID")
+@click.option("-i", "--message-id", required=True, metavar="ID", help="The message.")
 @click.option("--raw", is_flag=True, help="Print only the body, byte for byte.")
 @click.pass_obj
 def show(session: Session, /, name: str, message_id: str, raw: bool) -> None:

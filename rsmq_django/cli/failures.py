@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from typing import Self
 
 import click
 
@@ -15,12 +16,23 @@ from ..core import RsmqError, errors
 
 
 class ExitCode(IntEnum):
-    """The exit codes of all commands; docs/reference/rsmqctl.md explains them."""
+    """The exit codes of all commands; docs/reference/rsmqctl.md shows them with their meanings."""
 
-    SUCCESS = 0
-    FAILURE = 1
-    USAGE = 2
-    INTERRUPTED = 130
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> Self:
+        """Return a code with its meaning."""
+        code = int.__new__(cls, value)
+        code._value_, code.meaning = value, meaning
+        return code
+
+    SUCCESS = (
+        0,
+        "success, also of a receive without a message, and of Ctrl-C where it ends `--watch` or `tail`",
+    )
+    FAILURE = 1, "the command could not do its work, or only a part; or a check has found something"
+    USAGE = 2, "a mistake in the command line, with the usage on stderr; nothing was done"
+    INTERRUPTED = 130, "Ctrl-C"
 
 
 class Failed(Exception):

@@ -116,7 +116,7 @@ def delete(session: Session, /, name: str, ids: tuple[str, ...], dry_run: bool) 
 
 @message.command()
 @name_option
-@click.option("-i", "--message-id", required=True, metavar="ID")
+@click.option("-i", "--message-id", required=True, metavar="ID", help="The message.")
 @click.option(
     "-t", "--visibility-timeout", type=float, required=True, metavar="S", help="Seconds; 0 makes it visible at once."
 )

@@ -156,9 +156,8 @@ def ack(session: Session, /, name: str, receipts: tuple[str, ...]) -> None:
 def nack(session: Session, /, name: str, receipts: tuple[str, ...], delay: float, unused: bool) -> None:
     """Release messages in flight.
 
-        They go to the front of the queue; with a delay, to its end. A message with the maximum number of deliveries
-        becomes a
-    dead message.
+    They go to the front of the queue; with a delay, to its end. A message with the maximum number of deliveries becomes
+    a dead message.
     """
     queue = reliable_queue(session, name)
     _settle(session, name, receipts, "given_back", queue.nack(*receipts, delay_s=delay, is_unused=unused))

@@ -66,7 +66,15 @@ def info(session: Session, /, name: str) -> None:
     help="State of the messages.",
 )
 @click.option("--start", type=int, default=0, metavar="N", help="Index of the first message; -10 shows the last ten.")
-@click.option("-c", "--count", type=click.IntRange(1, MAX_BATCH), default=50, show_default=True, metavar="N")
+@click.option(
+    "-c",
+    "--count",
+    type=click.IntRange(1, MAX_BATCH),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of messages.",
+)
 @click.pass_obj
 def inspect(session: Session, /, name: str, kind: Kind, start: int, count: int) -> None:
     """Show messages without popping them.
