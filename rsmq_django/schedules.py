@@ -24,11 +24,11 @@ from .core.transport.call import Call
 from .queues import get_client
 from .tasks.compat import TaskResult
 from .tasks.schedule import check_origin, connection_of, declared_schedules, definition_of, task_of
-from .tasks.schedule_listing import Entry, all_entries
+from .tasks.schedule_listing import ListedSchedule, all_entries
 from .tasks.task import Task
 
 __all__ = [
-    "Entry",
+    "ListedSchedule",
     "aadd",
     "achange",
     "add",
@@ -71,22 +71,22 @@ class _Found:
 # -- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def entries() -> list[Entry]:
+def entries() -> list[ListedSchedule]:
     """Return all schedules by name, including declared ones that no worker has stored yet."""
     return all_entries([(alias, client.run(list_entries(client.namespace))) for alias, client in _clients()])
 
 
-async def aentries() -> list[Entry]:
+async def aentries() -> list[ListedSchedule]:
     """Return the same as entries()."""
     return all_entries([(alias, await client.arun(list_entries(client.namespace))) for alias, client in _clients()])
 
 
-def get(name: str) -> Entry:
+def get(name: str) -> ListedSchedule:
     """Return one schedule. Raises ScheduleNotFound."""
     return _named(name, entries())
 
 
-async def aget(name: str) -> Entry:
+async def aget(name: str) -> ListedSchedule:
     """See get()."""
     return _named(name, await aentries())
 
@@ -94,7 +94,7 @@ async def aget(name: str) -> Entry:
 # -- Changing ---------------------------------------------------------------------------------------------------------
 
 
-def add(name: str, task: Task[..., Any] | str, **options: Any) -> Entry:
+def add(name: str, task: Task[..., Any] | str, **options: Any) -> ListedSchedule:
     """Add a schedule; the options are those of RSMQ["SCHEDULES"] in lower case: every_s or cron, args, kwargs, ...
 
     Raises ValueError for invalid options, UnusableSchedule for an unknown task, and ScheduleConflict if the name is in
@@ -108,7 +108,7 @@ def add(name: str, task: Task[..., Any] | str, **options: Any) -> Entry:
     return get(name)
 
 
-async def aadd(name: str, task: Task[..., Any] | str, **options: Any) -> Entry:
+async def aadd(name: str, task: Task[..., Any] | str, **options: Any) -> ListedSchedule:
     """See add()."""
     entry = _new_entry(name, task, options)
     client = get_client(connection_of(entry))
@@ -117,7 +117,7 @@ async def aadd(name: str, task: Task[..., Any] | str, **options: Any) -> Entry:
     return await aget(name)
 
 
-def change(name: str, **options: Any) -> Entry:
+def change(name: str, **options: Any) -> ListedSchedule:
     """Change options of a schedule that was added at run time; None resets an option to its default.
 
     Raises ScheduleConflict for a schedule declared in code, UnsignedSchedule as run_now() does. For a signed or
@@ -128,7 +128,7 @@ def change(name: str, **options: Any) -> Entry:
     return get(name)
 
 
-async def achange(name: str, **options: Any) -> Entry:
+async def achange(name: str, **options: Any) -> ListedSchedule:
     """See change()."""
     found = await _afind(name)
     _check_put(name, await found.client.arun(_change_call(found, options)))
@@ -285,7 +285,7 @@ def _check_changed(name: str, answer: int) -> None:
         raise ScheduleConflict(f"schedule {name!r} was changed at the same time; read it again")
 
 
-def _named(name: str, every: Iterable[Entry]) -> Entry:
+def _named(name: str, every: Iterable[ListedSchedule]) -> ListedSchedule:
     for entry in every:
         if entry.name == name:
             return entry

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from .conf.settings import get_settings
 from .core.limits import Body
-from .core.topic import Entry, Topic
+from .core.topic import NewMessage, Topic
 from .queues import get_client
 from .tasks.sending import after_commit, in_transaction
 
@@ -23,7 +23,7 @@ def get_topic(name: str, *, connection: str = "default") -> Topic:
 
 def publish(
     name: str,
-    *bodies: Body | Entry,
+    *bodies: Body | NewMessage,
     key: str | None = None,
     headers: Mapping[str, str] | None = None,
     connection: str = "default",
@@ -40,7 +40,7 @@ def publish(
 
 async def apublish(
     name: str,
-    *bodies: Body | Entry,
+    *bodies: Body | NewMessage,
     key: str | None = None,
     headers: Mapping[str, str] | None = None,
     connection: str = "default",

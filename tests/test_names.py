@@ -35,3 +35,41 @@ def test_every_package_says_in_three_lines_what_is_in_it_and_what_is_not(folder:
 
 
 # -- Classes -------------------------------------------------------------------------------------------------------
+#: Names that Django gives to more than one class.
+GIVEN_NAMES = {
+    "Command": "Django looks for it in the module of a management command",
+    "Meta": "Django looks for it in a model or form",
+    "Migration": "Django looks for it in a migration",
+}
+
+
+def classes() -> dict[str, list[str]]:
+    """Return the modules of each class by its name, without the models of the admin.
+
+    Those have the name of what their rows show, as core has it: permissions and addresses are made of it.
+    """
+    found: dict[str, list[str]] = {}
+    for path in MODULES:
+        if not named(path).startswith("models/"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.ClassDef) and node.name not in GIVEN_NAMES:
+                    found.setdefault(node.name, []).append(f"{named(path)}:{node.lineno}")
+    return found
+
+
+def test_a_class_name_has_one_meaning():
+    found = classes()
+
+    assert len(found) > 300, "the walk sees the classes"
+    assert not {name: places for name, places in found.items() if len(places) > 1}
+
+
+def test_names_that_are_given_are_still_used():
+    used = {
+        node.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+
+    assert GIVEN_NAMES.keys() <= used

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ..core.limits import MAX_BATCH
-from ..core.queue.browse import START, Failure, Position, StoredMessage, count
+from ..core.queue.browse import START, FailureRecord, Position, StoredMessage, count
 from ..core.queue.listing import digest
 from ..core.stats.fingerprint import fingerprint_of, pattern_of
 from ..live.messages import scan_limit
@@ -27,7 +27,7 @@ class DeadLetterGroup:
     """Dead letters with one fingerprint."""
 
     fingerprint: str
-    failure: Failure | None
+    failure: FailureRecord | None
     number: int = 0
     first_ms: float = field(default=float("inf"))
     last_ms: float = 0

@@ -86,13 +86,13 @@ def pieces(text: str, *, task: str = "", is_cut: bool = False, nested: int = 0) 
     Positional arguments of a call are hidden by the names of the parameters. `task` is its task when the text does not
     name one. `nested` is the number of texts around this one.
     """
-    writer = _Writer(secrets_in(text, task=task, is_cut=is_cut), nested)
+    writer = _JsonWriter(secrets_in(text, task=task, is_cut=is_cut), nested)
     for kind, word in _words(text):
         yield from writer.pieces_of(kind, word)
 
 
 @dataclass(slots=True)
-class _Writer:
+class _JsonWriter:
     """The open levels of a JSON text, and whether the current value is hidden."""
 
     secrets: CallSecrets

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ..core.numbers import read_whole
-from ..core.queue.browse import Failure, State, StoredMessage, pick
+from ..core.queue.browse import FailureRecord, State, StoredMessage, pick
 from ..core.queue.listing import crashes, holder, workers
 from ..live.messages import DEAD
 from ..live.places import QueueRef
@@ -96,7 +96,7 @@ class MessagePage:
             return None
 
     @cached_property
-    def failure(self) -> Failure | None:
+    def failure(self) -> FailureRecord | None:
         """Return why it lies among the dead letters."""
         return self.stored.failure()
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..core.queue.browse import Failure
+from ..core.queue.browse import FailureRecord
 from .formats import as_number, one_line, reason_of, short_list, visible
 
 #: Tasks and errors that one sentence names.
@@ -30,7 +30,7 @@ def question(operation: str, number: int, name: str) -> str:
     return f"{text}: {name}" if name else text
 
 
-def failure_name(failure: Failure | None) -> str:
+def failure_name(failure: FailureRecord | None) -> str:
     """Return the task and the class of the exception of a dead letter: "shop.tasks.pay, ConnectionError"."""
     if failure is None:
         return _("no failure record")

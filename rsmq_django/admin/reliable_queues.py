@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.limits import MAX_BATCH
-from ..core.reliable import STATES, Kind, StoredMessage, list_reliable_queues
+from ..core.reliable import STATES, Kind, StoredReliableMessage, list_reliable_queues
 from ..core.reliable import ReliableQueue as CoreQueue
 from ..live.places import place_of
 from ..live.times import as_datetime
@@ -277,7 +277,7 @@ def core_queue(row: ReliableQueue) -> CoreQueue | None:
     return CoreQueue(place.name, place.client) if place else None
 
 
-def _row(message: StoredMessage, kind: Kind, *, with_body: bool) -> ReliableMessageRow:
+def _row(message: StoredReliableMessage, kind: Kind, *, with_body: bool) -> ReliableMessageRow:
     return ReliableMessageRow(
         message.id,
         f"{message.id}:{message.deliveries}" if kind == "delivered" else message.id,

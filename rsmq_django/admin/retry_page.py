@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy
 from ..core.queue.browse import StoredMessage, count, pick
 from ..core.queue.retry_plans import (
     MAX_RATE,
-    Plan,
+    RetryPlan,
     begin,
     cancel,
     each_part,
@@ -62,7 +62,7 @@ class RateForm(forms.Form):
 class ShownPlan:
     """A plan as its page shows it."""
 
-    plan: Plan
+    plan: RetryPlan
     title: str
     state: str
     #: Its task, when it is a probe whose result may be seen.
@@ -132,13 +132,13 @@ def retries_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
     return model_admin.own_page(request, "queue/retries.html", context)
 
 
-def _name(plan: Plan) -> str:
+def _name(plan: RetryPlan) -> str:
     return ", ".join(visible(part) for part in (plan.task, plan.error.rpartition(".")[2]) if part)
 
 
-def _settled(place: QueueRef, plans: list[Plan]) -> list[Plan]:
+def _settled(place: QueueRef, plans: list[RetryPlan]) -> list[RetryPlan]:
     """Return the plans with the outcomes since the last look, as far as one look gets."""
-    until_s, found = time.monotonic() + LOOK_S, list[Plan]()
+    until_s, found = time.monotonic() + LOOK_S, list[RetryPlan]()
     for plan in plans:
         for _ended in each_part(settle_part, place.client, plan) if plan.open else ():
             if time.monotonic() > until_s:
@@ -147,7 +147,7 @@ def _settled(place: QueueRef, plans: list[Plan]) -> list[Plan]:
     return found
 
 
-def _shown(model_admin: QueueAdmin, request: HttpRequest, place: QueueRef, plan: Plan) -> ShownPlan:
+def _shown(model_admin: QueueAdmin, request: HttpRequest, place: QueueRef, plan: RetryPlan) -> ShownPlan:
     if plan.is_probe:
         title = _("Probe: one dead letter")
     else:
@@ -163,7 +163,7 @@ def _shown(model_admin: QueueAdmin, request: HttpRequest, place: QueueRef, plan:
     return ShownPlan(plan, title, _state_of(plan), result_url, failed_url, failed_error)
 
 
-def _state_of(plan: Plan) -> str:
+def _state_of(plan: RetryPlan) -> str:
     if plan.state == "sending":
         return _("being sent")
     if plan.state == "cancelled":
@@ -228,7 +228,7 @@ def _send_on(queue: Queue, plan_id: str) -> None:
             return
 
 
-def _cancel(model_admin: QueueAdmin, request: HttpRequest, queue: Queue, plan: Plan) -> None:
+def _cancel(model_admin: QueueAdmin, request: HttpRequest, queue: Queue, plan: RetryPlan) -> None:
     client, until_s, returned = queue.place.client, time.monotonic() + SLICE_S, 0
     cancel(client, plan.id)
     for number in each_part(return_part, client, plan):

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..conf.settings import get_settings
 from ..core.errors import QueueNotFound
-from ..core.queue.browse import Failure, pick
+from ..core.queue.browse import FailureRecord, pick
 from ..core.stats.events import Event
 from ..core.stats.runs import RunPage, attempts_of, group_of
 from ..live.places import QueueRef
@@ -111,7 +111,7 @@ class PageOfRun:
         return found[0] if found else None
 
     @property
-    def _failure(self) -> Failure | None:
+    def _failure(self) -> FailureRecord | None:
         place = self.message_place
         stored = self._stored(place) if place is not None else None
         return stored.failure() if stored is not None else None

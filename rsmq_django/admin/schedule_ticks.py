@@ -19,7 +19,7 @@ from ..live.times import as_datetime
 from ..queues import get_client
 from ..tasks.results import read_record
 from ..tasks.schedule import UnusableSchedule, tick_ids
-from ..tasks.schedule_listing import Entry
+from ..tasks.schedule_listing import ListedSchedule
 from .formats import as_duration
 from .workflow_graph import OF_STATUS, STATES
 
@@ -39,7 +39,7 @@ class Tick:
     run_time: str = ""
 
 
-def next_ticks(entry: Entry) -> list[Tick]:
+def next_ticks(entry: ListedSchedule) -> list[Tick]:
     """Return the ticks to come; none for what cannot fire."""
     schedule = entry.schedule
     if schedule is None:
@@ -58,7 +58,7 @@ def _following(schedule: Schedule, after_ms: float) -> Iterator[int]:
         after_ms = tick
 
 
-def last_ticks(entry: Entry) -> list[Tick]:
+def last_ticks(entry: ListedSchedule) -> list[Tick]:
     """Return those of the last ticks whose result is kept, the latest first."""
     schedule = entry.schedule
     if schedule is None or entry.last_planned_at is None:

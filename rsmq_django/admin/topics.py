@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ..core.errors import GroupLive, GroupMoved, InvalidName, InvalidValue
-from ..core.topic import Group, GroupStatus, SeekResult, TopicMessage
+from ..core.topic import ConsumerGroup, GroupStatus, SeekResult, TopicMessage
 from ..core.topic import Topic as CoreTopic
 from ..core.topic.lag import group_statuses, group_statuses_of
 from ..core.topic.seeking import MAX_INDEX, Target
@@ -135,11 +135,11 @@ class TopicAdmin(LiveAdmin):
                 form.add_error("value", explanation_of(error))
         return self._seek_page(request, row, found, forms=[form])
 
-    def _ask(self, request: HttpRequest, row: Topic, group: Group, plan: SeekResult) -> HttpResponse:
+    def _ask(self, request: HttpRequest, row: Topic, group: ConsumerGroup, plan: SeekResult) -> HttpResponse:
         hidden = [("before", str(plan.before)), ("after", str(plan.after)), ("confirmed", "yes")]
         return self._seek_page(request, row, group, plan=plan, effects=effects_of(plan), hidden=hidden)
 
-    def _seek(self, request: HttpRequest, row: Topic, group: Group) -> HttpResponse:
+    def _seek(self, request: HttpRequest, row: Topic, group: ConsumerGroup) -> HttpResponse:
         form = ConfirmForm(request.POST)
         if not form.is_valid():
             return self._seek_page(request, row, group, forms=[SeekForm()])
@@ -170,7 +170,7 @@ class TopicAdmin(LiveAdmin):
         )
         return HttpResponseRedirect(self.address("topic_change", row.key))
 
-    def _seek_page(self, request: HttpRequest, row: Topic, group: Group, **more: Any) -> HttpResponse:
+    def _seek_page(self, request: HttpRequest, row: Topic, group: ConsumerGroup, **more: Any) -> HttpResponse:
         back = self.address("topic_change", row.key)
         context = {
             "title": _("Move position of group %(group)s") % {"group": visible(group.name)},
@@ -191,7 +191,7 @@ def core_topic(row: Topic) -> CoreTopic | None:
     return CoreTopic(place.name, place.client) if place else None
 
 
-def _group(row: Topic, name: str) -> Group | None:
+def _group(row: Topic, name: str) -> ConsumerGroup | None:
     topic = core_topic(row)
     try:
         group = topic.group(name) if topic else None

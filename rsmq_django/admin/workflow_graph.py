@@ -21,7 +21,7 @@ from ..models import Workflow
 from ..queues import get_client
 from ..tasks.envelope import Envelope, Unreadable, decode
 from ..tasks.results import read_body, read_record
-from ..tasks.workflow_shape import Run, Shape, read_shape
+from ..tasks.workflow_shape import MemberRun, Shape, read_shape
 from .formats import as_duration, as_number, one_line, visible
 from .redaction import redacted_call, seal_of
 
@@ -226,12 +226,12 @@ class _CallReader:
             for n, run in enumerate(runs)
         ]
 
-    def _label(self, run: Run) -> str:
+    def _label(self, run: MemberRun) -> str:
         if self.workflow.kind == "chain":
             return str(self.workflow.get_kind_display())
         return _("%(kind)s of %(count)s") % {"kind": self.workflow.get_kind_display(), "count": as_number(run.count)}
 
-    def _counts(self, runs: Sequence[Run]) -> list[list[dict[str, int]]]:
+    def _counts(self, runs: Sequence[MemberRun]) -> list[list[dict[str, int]]]:
         """Return how many calls are in which state, for the steps of each run."""
         status = self.workflow.status
         if len(runs) == 1 and runs[0].calls == 1:
@@ -244,7 +244,7 @@ class _CallReader:
         return _count(runs, unfinished)
 
 
-def _count(runs: Sequence[Run], unfinished: Unfinished) -> list[list[dict[str, int]]]:
+def _count(runs: Sequence[MemberRun], unfinished: Unfinished) -> list[list[dict[str, int]]]:
     first_later: dict[int, int] = {}
     for member, step in unfinished.steps or ():
         first_later[member] = min(step, first_later.get(member, step))
@@ -281,11 +281,11 @@ def _state_of(counts: Mapping[str, int]) -> str:
     return next((state for state, fits in order if fits()), LATER)
 
 
-def _with_count(run: Run, members: int) -> Run:
-    return Run(members, run.steps) if run.count == 0 else run
+def _with_count(run: MemberRun, members: int) -> MemberRun:
+    return MemberRun(members, run.steps) if run.count == 0 else run
 
 
-def _tasks(run: Run) -> list[str]:
+def _tasks(run: MemberRun) -> list[str]:
     return [steps.task for steps in run.steps for _number in range(steps.count)]
 
 

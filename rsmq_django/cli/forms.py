@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..core import Message
-from ..core.queue.browse import Failure, State, StoredMessage
+from ..core.queue.browse import FailureRecord, State, StoredMessage
 from .output import TextTable, as_duration, as_size, as_text, message_fields, printable
 
 COLOURS = {State.READY: "green", State.DELAYED: "cyan", State.IN_FLIGHT: "yellow"}
@@ -115,7 +115,7 @@ def description(message: StoredMessage, now_ms: float) -> Iterator[str]:
         yield from map(printable, _readable(message.body).splitlines())
 
 
-def _failure_facts(failure: Failure, now_ms: float) -> dict[str, str]:
+def _failure_facts(failure: FailureRecord, now_ms: float) -> dict[str, str]:
     return {
         "failed": _at(failure.died_ms, now_ms),
         "reason": printable(failure.reason),

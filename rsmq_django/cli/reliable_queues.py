@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from ..core.limits import MAX_BATCH
-from ..core.reliable import KINDS, STATES, Kind, ReliableQueue, StoredMessage, list_reliable_queues
+from ..core.reliable import KINDS, STATES, Kind, ReliableQueue, StoredReliableMessage, list_reliable_queues
 from ..core.reliable.library import LIBRARY, load_functions
 from .options import RsmqctlCommand, yes_option
 from .output import TextTable, as_duration, as_text, confirm, counted, message_fields, printable, write_json
@@ -134,7 +134,7 @@ def load_functions_(session: Session, /) -> None:
     print_line(session, f"loaded {LIBRARY}: {', '.join(names)}", library=LIBRARY, functions=names)
 
 
-def _stored_as_json(message: StoredMessage) -> dict[str, object]:
+def _stored_as_json(message: StoredReliableMessage) -> dict[str, object]:
     fields = {"id": message.id, "at_ms": message.at_ms, "elapsed_ms": message.elapsed_ms}
     return {
         **fields,
@@ -144,7 +144,7 @@ def _stored_as_json(message: StoredMessage) -> dict[str, object]:
     }
 
 
-def _stored_as_row(message: StoredMessage) -> list[str]:
+def _stored_as_row(message: StoredReliableMessage) -> list[str]:
     elapsed_ms = message.elapsed_ms
     if elapsed_ms is None:
         since = "-"

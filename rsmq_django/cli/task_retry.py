@@ -15,7 +15,7 @@ from ..core.queue.browse import count as count_call
 from ..core.queue.retry_plans import (
     MAX_RATE,
     MIN_RATE,
-    Plan,
+    RetryPlan,
     begin,
     cancel,
     each_part,
@@ -223,7 +223,7 @@ def _cancel(session: Session, client: Client, name: str, *, dry_run: bool) -> No
         click.echo(f"{'would return' if dry_run else 'returned'} {counted(returned)} to {name}")
 
 
-def _print_plan(session: Session, plan: Plan) -> None:
+def _print_plan(session: Session, plan: RetryPlan) -> None:
     if session.json:
         names = ("id", "source", "sent", "succeeded", "failed", "unknown", "open", "rate")
         write_json({name: getattr(plan, name) for name in names} | {"left_s": round(plan.left_s, 3)})

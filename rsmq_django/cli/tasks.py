@@ -17,7 +17,7 @@ from ..core.keys import result_key
 from ..core.queue.bands import split_band
 from ..core.queue.browse import StoredMessage, pick
 from ..core.queue.listing import MAX_QUEUES, find
-from ..core.stats.events import Event, Kind
+from ..core.stats.events import Event, EventKind
 from ..core.stats.runs import FAILED, RunFilter, Tail, attempts_of, find_runs, group_of, read_run
 from ..core.transport.call import Call
 from .failures import Failed
@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: One value for all kinds of failure.
 ALL_FAILURES = "failed"
-OUTCOMES = [*(kind.value for kind in Kind), ALL_FAILURES]
+OUTCOMES = [*(kind.value for kind in EventKind), ALL_FAILURES]
 _RUN_ID = re.compile(r"\d+-\d+")
 
 
@@ -180,7 +180,7 @@ def _row(run: Event, now_ms: float) -> list[str]:
 
 
 def _colour(run: Event) -> str | None:
-    return "green" if run.kind == Kind.SUCCEEDED.value else "red" if run.kind in FAILED else "yellow"
+    return "green" if run.kind == EventKind.SUCCEEDED.value else "red" if run.kind in FAILED else "yellow"
 
 
 def _as_time(time_us: int | None) -> str:

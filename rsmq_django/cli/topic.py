@@ -9,7 +9,7 @@ from typing import IO, Any
 import click
 
 from ..core.limits import MAX_BODY_BYTES
-from ..core.topic import Entry, GroupStatus, Topic, list_topics
+from ..core.topic import GroupStatus, NewMessage, Topic, list_topics
 from .failures import Interrupted
 from .forms import relative
 from .options import RsmqctlGroup
@@ -170,7 +170,7 @@ def _publish_lines(session: Session, target: Topic, source: IO[bytes], options: 
     line = 0
     try:
         for batch, _ in batches(source):
-            _print_indexes(session, target.publish(*[Entry(body) for _, body in batch], **options))
+            _print_indexes(session, target.publish(*[NewMessage(body) for _, body in batch], **options))
             line = batch[-1][0]
     except KeyboardInterrupt as error:
         raise Interrupted(f"interrupted; published up to line {line}") from error

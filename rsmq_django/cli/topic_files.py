@@ -16,7 +16,7 @@ import click
 from ..core import RsmqError
 from ..core.errors import OutcomeUnknown, without_claims
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
-from ..core.topic import Entry, Topic, TopicMessage
+from ..core.topic import NewMessage, Topic, TopicMessage
 from ..core.transport.portions import portions
 from .failures import Failed, Interrupted, name_of, text_of
 from .options import RsmqctlCommand
@@ -124,7 +124,7 @@ def _reason(error: RsmqError | Failed) -> str:
     return (without_claims(error) if isinstance(error, RsmqError) else text_of(error)).rstrip(".")
 
 
-def _entries(file: IO[bytes], path: Path, skip: int) -> Iterator[Entry]:
+def _entries(file: IO[bytes], path: Path, skip: int) -> Iterator[NewMessage]:
     for number, line in _lines(file, path):
         if number <= skip:
             continue
@@ -141,15 +141,15 @@ def _lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
         raise Failed("fileError", f"{path} cannot be read to its end: {error}") from error
 
 
-def _entry(fields: dict[str, Any]) -> Entry:
+def _entry(fields: dict[str, Any]) -> NewMessage:
     text, headers = fields["message"], fields.get("headers") or {}
     if not isinstance(headers, dict):
         raise TypeError(f"its headers are {headers!r}")
     body = base64.b64decode(text, validate=True) if fields.get("encoding") == "base64" else text.encode()
-    return Entry(body, key=fields.get("key"), headers=headers)
+    return NewMessage(body, key=fields.get("key"), headers=headers)
 
 
-def _size_of(entry: Entry) -> int:
+def _size_of(entry: NewMessage) -> int:
     return len(entry.body)
 
 

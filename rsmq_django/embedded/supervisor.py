@@ -31,12 +31,12 @@ def main(state_dir: str, socket: str, executable: str, data_format: str) -> None
     os.setsid()
     os.chdir("/")
     os.umask(0o077)
-    supervisor = Supervisor(Path(state_dir), Path(socket), executable=executable, data_format=data_format)
+    supervisor = ServerSupervisor(Path(state_dir), Path(socket), executable=executable, data_format=data_format)
     signal.signal(signal.SIGTERM, supervisor.stop_soon)
     supervisor.run()
 
 
-class Supervisor:
+class ServerSupervisor:
     """The owner of one server process."""
 
     def __init__(self, state_dir: Path, socket: Path, *, executable: str, data_format: str) -> None:

@@ -48,7 +48,7 @@ class SentCall:
     context: dict[str, Any] = field(default_factory=dict)
 
 
-class Chain:
+class MiddlewareChain:
     """All middleware of the project, by method."""
 
     def __init__(self, members: list[Any]) -> None:
@@ -88,13 +88,13 @@ class Chain:
 
 
 @cache
-def chain() -> Chain | None:
+def chain() -> MiddlewareChain | None:
     """Return the project's middleware, created at the first call; None without any.
 
     Raises ImproperlyConfigured, which names the entry that cannot be used.
     """
     members = [_made(entry) for entry in get_settings().middleware]
-    return Chain(members) if members else None
+    return MiddlewareChain(members) if members else None
 
 
 def _made(entry: Any) -> Any:

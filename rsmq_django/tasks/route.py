@@ -25,7 +25,7 @@ MAX_ROUTES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Destination:
     """The route of a task's calls."""
 
     task: Task[..., Any]
@@ -48,10 +48,10 @@ class Route:
         return max(0, round((self.task.run_after - now).total_seconds() * 1000))
 
 
-_routes: dict[tuple[int, int | None], Route] = {}
+_routes: dict[tuple[int, int | None], Destination] = {}
 
 
-def route_of(task: Task[..., Any], lane: int | None = None) -> Route:
+def route_of(task: Task[..., Any], lane: int | None = None) -> Destination:
     """Return the route of a task's calls, or of those in one lane."""
     route = _routes.get((id(task), lane))
     if route is None or route.task is not task:
@@ -67,8 +67,8 @@ def result_ttl_s(task: Task[..., Any]) -> int:
     return get_settings().tasks.result_ttl_s if own is None else own
 
 
-def _find_route(task: Task[..., Any], lane: int | None) -> Route:
-    return Route(
+def _find_route(task: Task[..., Any], lane: int | None) -> Destination:
+    return Destination(
         task=task,
         path=task.module_path,
         queue=get_queue(band_name(task.queue_name, int(task.priority), lane)),

@@ -69,7 +69,7 @@ class Received(Protocol):
         """Id and receive count, which prove the lease."""
 
 
-class Run(Protocol):
+class RunningAttempt(Protocol):
     """One attempt of a task, with the data of its worker."""
 
     keep_result_s: int
@@ -90,7 +90,7 @@ class Run(Protocol):
 
 
 #: The attempt of this thread or coroutine. Threads that a task starts do not inherit it.
-current_run: ContextVar[Run | None] = ContextVar("rsmq_run", default=None)
+current_run: ContextVar[RunningAttempt | None] = ContextVar("rsmq_run", default=None)
 
 
 def lease_lost() -> bool:
@@ -138,7 +138,7 @@ class CurrentTask:
 
     __slots__ = ("_run",)
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunningAttempt) -> None:
         self._run = run
 
     @property
@@ -306,7 +306,7 @@ class TaskContext(BaseTaskContext):  # type: ignore[type-arg]  # generic only fo
     current: CurrentTask
 
     @classmethod
-    def of(cls, run: Run, *, task_result: Any) -> TaskContext:
+    def of(cls, run: RunningAttempt, *, task_result: Any) -> TaskContext:
         """Return the context of an attempt."""
         context = cls(task_result=task_result)
         object.__setattr__(context, "current", CurrentTask(run))  # Django's is frozen

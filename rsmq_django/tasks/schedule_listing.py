@@ -15,7 +15,7 @@ from .schedule import UnsignedSchedule, UnusableSchedule, check_origin, connecti
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListedSchedule:
     """The state of a schedule."""
 
     name: str
@@ -45,7 +45,7 @@ class Entry:
     is_unsigned: bool = False
 
 
-def all_entries(listings: Iterable[tuple[str, Listing]]) -> list[Entry]:
+def all_entries(listings: Iterable[tuple[str, Listing]]) -> list[ListedSchedule]:
     """Return all schedules by name: stored ones, and declared ones that are not stored yet."""
     declared = declared_schedules()
     found = {
@@ -57,7 +57,7 @@ def all_entries(listings: Iterable[tuple[str, Listing]]) -> list[Entry]:
     return sorted([*found.values(), *missing], key=lambda entry: entry.name)
 
 
-def _entry(alias: str, stored: StoredEntry, *, is_declared: bool) -> Entry:
+def _entry(alias: str, stored: StoredEntry, *, is_declared: bool) -> ListedSchedule:
     try:
         schedule, problem = from_json(stored.name, stored.definition), ""
     except ValueError as error:
@@ -68,7 +68,7 @@ def _entry(alias: str, stored: StoredEntry, *, is_declared: bool) -> Entry:
         if not problem:
             problem = _why_unsigned(schedule, stored.definition)
             is_unsigned = bool(problem)
-    return Entry(
+    return ListedSchedule(
         name=stored.name,
         connection=alias,
         task=schedule.task if schedule else "",
@@ -88,14 +88,14 @@ def _entry(alias: str, stored: StoredEntry, *, is_declared: bool) -> Entry:
     )
 
 
-def _undelivered(schedule: Schedule) -> Entry:
+def _undelivered(schedule: Schedule) -> ListedSchedule:
     """Return the state of a declared entry that is not stored."""
     try:
         alias = connection_of(schedule)
     except UnusableSchedule:
         alias = ""
     queue_name, problem = _queue_and_problem(schedule)
-    return Entry(
+    return ListedSchedule(
         name=schedule.name,
         connection=alias,
         task=schedule.task,

@@ -21,7 +21,7 @@ from ..core.ids import random_suffixes
 from ..core.keys import result_key
 from ..core.limits import MAX_BODY_BYTES
 from ..core.queue.replies import read_ids
-from ..core.tasks.workflows import Batch
+from ..core.tasks.workflows import MemberBatch
 from ..core.transport.call import Argument, Call
 from .collecting import AfterCommit, send_at_commit
 from .compat import InvalidTask
@@ -30,7 +30,7 @@ from .middleware import chain
 from .proofs import owner_of
 from .results import UNFINISHED_TTL_S
 from .round_trips import Sent, asend_all, in_portions, send_all, send_each
-from .route import Route, route_of
+from .route import Destination, route_of
 from .sealing import seal
 from .task import Arguments, Task
 from .tracing import Span, carried_by, sending, start_sending
@@ -41,7 +41,7 @@ from .unique import UniqueCall
 class Outgoing:
     """Prepared calls of one task, never changed: ids and bodies, in order."""
 
-    route: Route
+    route: Destination
     ids: list[str]
     #: The encoded calls.
     written: list[bytes]
@@ -90,12 +90,12 @@ class Outgoing:
             keeps_result=self.route.keeps_result,
         )
 
-    def batch(self, numbers: Mapping[str, int]) -> Batch:
+    def batch(self, numbers: Mapping[str, int]) -> MemberBatch:
         """Return the calls as members of a workflow, with their numbers by task id."""
         calls = [(numbers[task_id], task_id, body) for task_id, body in zip(self.ids, self.bodies, strict=True)]
         record_ttl_s = UNFINISHED_TTL_S if self.route.keeps_result else 0
         owner = owner_of(self.queue.name) if self.route.settings.is_sealed else ""
-        return Batch(self.queue.name, self.route.channel, self.route.delay_ms(), record_ttl_s, calls, owner)
+        return MemberBatch(self.queue.name, self.route.channel, self.route.delay_ms(), record_ttl_s, calls, owner)
 
     def call(self) -> Call[list[str]]:
         """Return the Redis call that sends them, and returns the ids of their messages.
@@ -139,12 +139,12 @@ def prepare(
     return Outgoing(route, ids, written, bodies, digests, span)
 
 
-def _sealed(written: Sequence[bytes], route: Route) -> list[bytes]:
+def _sealed(written: Sequence[bytes], route: Destination) -> list[bytes]:
     settings, namespace = route.settings, route.queue.client.namespace
     return [seal(body, settings, name=settings.name, namespace=namespace) for body in written]
 
 
-def _check_size(bodies: Sequence[bytes], route: Route) -> None:
+def _check_size(bodies: Sequence[bytes], route: Destination) -> None:
     longest, limit = max(map(len, bodies), default=0), route.settings.max_size_bytes
     if limit < 0:
         limit = MAX_BODY_BYTES
@@ -204,7 +204,7 @@ def _write_to_outbox(batches: Sequence[Outgoing]) -> None:
             pass  # ends the span of the call now, because no span is open when its row is sent
 
 
-def _digests(route: Route, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[str]:
+def _digests(route: Destination, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[str]:
     task, unique = route.task, route.task.options.unique
     if unique is None:
         return []
@@ -212,7 +212,7 @@ def _digests(route: Route, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any
     return [unique.digest(task.func, route.path, args, kwargs, takes_context=takes_context) for args, kwargs in calls]
 
 
-def _common_meta(route: Route, span: Span | None) -> dict[str, Any]:
+def _common_meta(route: Destination, span: Span | None) -> dict[str, Any]:
     """Return the metadata of tracing, the project's middleware and the task's options for all calls."""
     meta = carried_by(span)
     middleware, options = chain(), route.task.options

@@ -18,7 +18,7 @@ from typing import Any
 
 from .compat import TaskResult
 from .task import Task
-from .workflow_plan import KEEP_S, Invocation, Plan
+from .workflow_plan import KEEP_S, Invocation, WorkflowPlan
 from .workflow_sending import aenqueue_plan, amap_items, enqueue_plan, map_items
 from .workflow_state import Workflow
 
@@ -49,8 +49,8 @@ class Chain:
         """See enqueue()."""
         return await aenqueue_plan(self._plan())
 
-    def _plan(self) -> Plan:
-        return Plan("chain", [self.steps], name=self.name, keep_s=self.keep_s, on_failure=self.on_failure)
+    def _plan(self) -> WorkflowPlan:
+        return WorkflowPlan("chain", [self.steps], name=self.name, keep_s=self.keep_s, on_failure=self.on_failure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +72,8 @@ class Group:
         """See enqueue()."""
         return await aenqueue_plan(self._plan())
 
-    def _plan(self) -> Plan:
-        return Plan(
+    def _plan(self) -> WorkflowPlan:
+        return WorkflowPlan(
             "group",
             self.members,
             name=self.name,
@@ -189,11 +189,11 @@ def _map_plan(
     keep_results: bool,
     name: str,
     keep_s: float,
-) -> Plan:
+) -> WorkflowPlan:
     _check_callbacks(then=then, on_failure=on_failure)
     if then is not None and not keep_results:
         then = then.without_result()
-    return Plan(
+    return WorkflowPlan(
         "map",
         name=name,
         keep_s=keep_s,

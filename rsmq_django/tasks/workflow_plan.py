@@ -89,7 +89,7 @@ class Member:
     task_ids: Sequence[str]
 
 
-class Plan:
+class WorkflowPlan:
     """One workflow before it is sent."""
 
     def __init__(

@@ -15,17 +15,17 @@ from ..core.tasks.workflows import stop
 from ..core.transport.call import Call
 from ..core.transport.call_steps import is_unknown
 from .round_trips import Outcome, Sent
-from .workflow_plan import Member, Plan
+from .workflow_plan import Member, WorkflowPlan
 
 
 class WorkflowStopped(RsmqError):
     """The workflow accepts no more members: it was cancelled while it was being sent."""
 
 
-class Progress:
+class WorkflowSending:
     """The progress of sending a workflow. Without a number of members it is a map, which may have millions."""
 
-    def __init__(self, plan: Plan, members: int | None = None) -> None:
+    def __init__(self, plan: WorkflowPlan, members: int | None = None) -> None:
         self._plan, self._members = plan, members
         #: One script creates, sends and seals it.
         self.is_whole = False
@@ -72,7 +72,7 @@ class Progress:
     # -- Failures -----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def reported(self, cancel: Callable[[Plan], bool]) -> Iterator[None]:
+    def reported(self, cancel: Callable[[WorkflowPlan], bool]) -> Iterator[None]:
         """Cancel the workflow when the block fails after it was made; raises WorkflowInterrupted with its id."""
         try:
             yield
@@ -120,7 +120,7 @@ class Progress:
         return f"{self._count}{of} members were sent{maybe}; it {end}"
 
 
-def give_up(plan: Plan) -> bool:
+def give_up(plan: WorkflowPlan) -> bool:
     """Cancel a workflow of which only a part was sent, so that no callback follows; return whether it succeeded."""
     try:
         return plan.client.run(stop(plan.client.namespace, plan.workflow.id))
@@ -128,7 +128,7 @@ def give_up(plan: Plan) -> bool:
         return False
 
 
-async def agive_up(plan: Plan) -> bool:
+async def agive_up(plan: WorkflowPlan) -> bool:
     """See give_up()."""
     try:
         return await plan.client.arun(stop(plan.client.namespace, plan.workflow.id))

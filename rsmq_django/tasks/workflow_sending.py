@@ -26,8 +26,8 @@ from ..queues import aensure_queue, ensure_queue
 from .round_trips import asend_together, round_trips, send_together, spans_of, tagging
 from .sending import Outgoing, after_commit, in_transaction, is_in_transaction, is_only_of_test
 from .task import Task
-from .workflow_plan import Invocation, Member, Plan, Step
-from .workflow_progress import Progress, WorkflowStopped, give_up
+from .workflow_plan import Invocation, Member, Step, WorkflowPlan
+from .workflow_progress import WorkflowSending, WorkflowStopped, give_up
 from .workflow_state import Workflow
 
 Batch = tuple[list[Member], Outgoing]
@@ -36,15 +36,15 @@ Batch = tuple[list[Member], Outgoing]
 # -- Chains and groups ------------------------------------------------------------------------------------------------
 
 
-def enqueue_plan(plan: Plan) -> Workflow:
+def enqueue_plan(plan: WorkflowPlan) -> Workflow:
     """Send a workflow when the surrounding transaction commits, or at once when there is none."""
     batches, steps = list(plan.batches(plan.members)), plan.steps()
     after_commit(lambda: _start(plan, batches, steps), f"workflow {plan.workflow.id}")
     return plan.workflow
 
 
-def _start(plan: Plan, batches: Sequence[Batch], steps: Sequence[Step]) -> None:
-    progress = Progress(plan, len(plan.members))
+def _start(plan: WorkflowPlan, batches: Sequence[Batch], steps: Sequence[Step]) -> None:
+    progress = WorkflowSending(plan, len(plan.members))
     with progress.reported(give_up):
         whole = plan.starting([outgoing for _, outgoing in batches], steps)
         progress.is_whole = whole is not None
@@ -57,12 +57,12 @@ def _start(plan: Plan, batches: Sequence[Batch], steps: Sequence[Step]) -> None:
         _seal(plan, len(plan.members), progress)
 
 
-async def aenqueue_plan(plan: Plan) -> Workflow:
+async def aenqueue_plan(plan: WorkflowPlan) -> Workflow:
     """See enqueue_plan()."""
     if await in_transaction(lambda: enqueue_plan(plan)):
         return plan.workflow
     batches, steps = list(plan.batches(plan.members)), plan.steps()
-    progress = Progress(plan, len(plan.members))
+    progress = WorkflowSending(plan, len(plan.members))
     async with progress.areported():
         whole = plan.starting([outgoing for _, outgoing in batches], steps)
         progress.is_whole = whole is not None
@@ -79,13 +79,13 @@ async def aenqueue_plan(plan: Plan) -> Workflow:
 # -- Maps -------------------------------------------------------------------------------------------------------------
 
 
-def map_items(plan: Plan, task: Task[..., Any], items: Iterable[Any], *, window: int) -> Workflow:
+def map_items(plan: WorkflowPlan, task: Task[..., Any], items: Iterable[Any], *, window: int) -> Workflow:
     """Send a call for each item, with at most `window` unfinished calls at a time."""
     _check_items(task, items, Iterable)
     mapping = _Mapping(plan, task, window)
     if is_in_transaction():
         _refuse_map()
-    progress = Progress(plan)
+    progress = WorkflowSending(plan)
     with progress.reported(give_up):
         _create(plan, progress)
         _run_all(plan, plan.preparing(plan.steps()))
@@ -120,13 +120,13 @@ def _check_items(task: object, items: object, *kinds: type) -> None:
 
 
 async def amap_items(
-    plan: Plan, task: Task[..., Any], items: Iterable[Any] | AsyncIterable[Any], *, window: int
+    plan: WorkflowPlan, task: Task[..., Any], items: Iterable[Any] | AsyncIterable[Any], *, window: int
 ) -> Workflow:
     """See map_items()."""
     _check_items(task, items, Iterable, AsyncIterable)
     mapping = _Mapping(plan, task, window)
     await in_transaction(_refuse_map)
-    progress = Progress(plan)
+    progress = WorkflowSending(plan)
     async with progress.areported():
         await _acreate(plan, progress)
         await _arun_all(plan, plan.preparing(plan.steps()))
@@ -143,7 +143,7 @@ async def amap_items(
 class _Mapping:
     """The progress of sending a map."""
 
-    def __init__(self, plan: Plan, task: Task[..., Any], window: int) -> None:
+    def __init__(self, plan: WorkflowPlan, task: Task[..., Any], window: int) -> None:
         if isinstance(window, bool) or not isinstance(window, int) or window < 1:
             raise ValueError(f"window is {window!r}; it must be at least 1 call")
         if not isinstance(task, Task):
@@ -213,21 +213,21 @@ async def _abatches(items: Iterable[Any] | AsyncIterable[Any], size: int) -> Asy
 # -- One exchange -----------------------------------------------------------------------------------------------------
 
 
-def _create(plan: Plan, progress: Progress) -> None:
+def _create(plan: WorkflowPlan, progress: WorkflowSending) -> None:
     missing = plan.client.run(plan.creating())
     progress.is_made = True
     for name in missing:
         ensure_queue(name)
 
 
-async def _acreate(plan: Plan, progress: Progress) -> None:
+async def _acreate(plan: WorkflowPlan, progress: WorkflowSending) -> None:
     missing = await plan.client.arun(plan.creating())
     progress.is_made = True
     for name in missing:
         await aensure_queue(name)
 
 
-def _send_whole(plan: Plan, whole: Call[list[str]], batches: Sequence[Batch]) -> None:
+def _send_whole(plan: WorkflowPlan, whole: Call[list[str]], batches: Sequence[Batch]) -> None:
     _run_all(plan, tagging([outgoing for _, outgoing in batches]))
     with spans_of(outgoing for _, outgoing in batches):
         while missing := plan.client.run(whole):
@@ -235,7 +235,7 @@ def _send_whole(plan: Plan, whole: Call[list[str]], batches: Sequence[Batch]) ->
                 ensure_queue(name)
 
 
-async def _asend_whole(plan: Plan, whole: Call[list[str]], batches: Sequence[Batch]) -> None:
+async def _asend_whole(plan: WorkflowPlan, whole: Call[list[str]], batches: Sequence[Batch]) -> None:
     await _arun_all(plan, tagging([outgoing for _, outgoing in batches]))
     with spans_of(outgoing for _, outgoing in batches):
         while missing := await plan.client.arun(whole):
@@ -243,7 +243,7 @@ async def _asend_whole(plan: Plan, whole: Call[list[str]], batches: Sequence[Bat
                 await aensure_queue(name)
 
 
-def _seal(plan: Plan, members: int, progress: Progress) -> None:
+def _seal(plan: WorkflowPlan, members: int, progress: WorkflowSending) -> None:
     progress.is_sent = True
     try:
         is_sealed = plan.client.run(plan.sealing(members))
@@ -254,7 +254,7 @@ def _seal(plan: Plan, members: int, progress: Progress) -> None:
         _raise_stopped(plan, members)
 
 
-async def _aseal(plan: Plan, members: int, progress: Progress) -> None:
+async def _aseal(plan: WorkflowPlan, members: int, progress: WorkflowSending) -> None:
     progress.is_sent = True
     try:
         is_sealed = await plan.client.arun(plan.sealing(members))
@@ -265,7 +265,7 @@ async def _aseal(plan: Plan, members: int, progress: Progress) -> None:
         _raise_stopped(plan, members)
 
 
-def _raise_stopped(plan: Plan, members: int) -> NoReturn:
+def _raise_stopped(plan: WorkflowPlan, members: int) -> NoReturn:
     raise WorkflowStopped(
         f"workflow {plan.workflow.id} was cancelled while its {members} members were sent; started members ran"
     )
@@ -280,12 +280,12 @@ def _still_unknown(lost: OutcomeUnknown) -> Iterator[None]:
         raise lost from error
 
 
-def _run_all(plan: Plan, calls: Sequence[Call[Any]]) -> None:
+def _run_all(plan: WorkflowPlan, calls: Sequence[Call[Any]]) -> None:
     for portion in portions(calls, size_of_call):
         _raise_first(plan.client.run_many(portion))
 
 
-async def _arun_all(plan: Plan, calls: Sequence[Call[Any]]) -> None:
+async def _arun_all(plan: WorkflowPlan, calls: Sequence[Call[Any]]) -> None:
     for portion in portions(calls, size_of_call):
         _raise_first(await plan.client.arun_many(portion))
 
@@ -296,14 +296,14 @@ def _raise_first(replies: Sequence[Any]) -> None:
             raise reply
 
 
-def _send(plan: Plan, batches: Sequence[Batch], progress: Progress) -> None:
+def _send(plan: WorkflowPlan, batches: Sequence[Batch], progress: WorkflowSending) -> None:
     rest = iter(batches)
     for part in round_trips([outgoing for _, outgoing in batches]):
         skips = progress.note([next(rest)[0] for _ in part], send_together(part))
         _run_all(plan, skips)
 
 
-async def _asend(plan: Plan, batches: Sequence[Batch], progress: Progress) -> None:
+async def _asend(plan: WorkflowPlan, batches: Sequence[Batch], progress: WorkflowSending) -> None:
     rest = iter(batches)
     for part in round_trips([outgoing for _, outgoing in batches]):
         skips = progress.note([next(rest)[0] for _ in part], await asend_together(part))

@@ -24,7 +24,7 @@ MAX_PATH = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class EqualSteps:
     """Equal steps of a member that follow each other; "" means several tasks."""
 
     task: str
@@ -32,15 +32,15 @@ class Steps:
 
 
 #: The entry for members after the last distinguished run.
-OF_SEVERAL = (Steps("", 1),)
+OF_SEVERAL = (EqualSteps("", 1),)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MemberRun:
     """Equal members that follow each other; a count of 0 means all members of a map."""
 
     count: int
-    steps: tuple[Steps, ...]
+    steps: tuple[EqualSteps, ...]
 
     @property
     def calls(self) -> int:
@@ -52,7 +52,7 @@ class Run:
 class Shape:
     """The structure of a workflow."""
 
-    runs: tuple[Run, ...] = ()
+    runs: tuple[MemberRun, ...] = ()
     then: str = ""
     on_failure: str = ""
     #: Ids of the calls, member by member; empty for a large workflow.
@@ -86,7 +86,7 @@ def read_shape(text: str) -> Shape:
         return Shape()
 
 
-def _fit(runs: Sequence[Run], ids: Sequence[Sequence[str]]) -> bool:
+def _fit(runs: Sequence[MemberRun], ids: Sequence[Sequence[str]]) -> bool:
     """Return whether each member has as many ids as calls; the last run may be of members of several kinds."""
     calls = [run.calls for run in runs for _number in range(run.count)]
     are_cut = len(runs) == MAX_RUNS and runs[-1].steps == OF_SEVERAL
@@ -108,10 +108,10 @@ def _cut(runs: list[Any], nothing: Any) -> list[Any]:
     return [*head, [nothing, count] if place else [count, nothing]]
 
 
-def _run(words: Any) -> Run:
+def _run(words: Any) -> MemberRun:
     count, steps = words
-    found = tuple(Steps(str(task), _whole(number)) for task, number in steps[:MAX_RUNS])
-    return Run(_whole(count), found or OF_SEVERAL)
+    found = tuple(EqualSteps(str(task), _whole(number)) for task, number in steps[:MAX_RUNS])
+    return MemberRun(_whole(count), found or OF_SEVERAL)
 
 
 def _whole(value: Any) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..conf.options import nearest
-from ..core.topic import Bridge, Group, Topic, TopicMessage
+from ..core.topic import Bridge, ConsumerGroup, Topic, TopicMessage
 from ..core.topic.keys import group_keys
 from ..core.transport.call import Call
 from ..queues import get_client, get_queue
@@ -40,7 +40,7 @@ class TopicRun:
 class _Consumer(ConsumerThread):
     """A consumer that runs in the test's thread and records the calls of its function."""
 
-    def __init__(self, task: TopicTask, group: Group, runs: list[TopicRun]) -> None:
+    def __init__(self, task: TopicTask, group: ConsumerGroup, runs: list[TopicRun]) -> None:
         super().__init__(task, group, PLAN, TopicReport(group.client, "test"))
         self._runs = runs
 
@@ -74,10 +74,10 @@ def _follower(declared: TopicTask | TopicBridge, runs: list[TopicRun]) -> TopicT
     if isinstance(declared, TopicBridge):
         queue = get_queue(declared.queue)
         return BridgeThread(
-            Bridge(Group(Topic(declared.topic, queue.client), declared.group, declared.options), queue), PLAN
+            Bridge(ConsumerGroup(Topic(declared.topic, queue.client), declared.group, declared.options), queue), PLAN
         )
     topic = Topic(declared.topic, get_client(declared.connection))
-    return _Consumer(declared, Group(topic, declared.group, declared.options), runs)
+    return _Consumer(declared, ConsumerGroup(topic, declared.group, declared.options), runs)
 
 
 def pass_time_of_topics(milliseconds: int) -> None:

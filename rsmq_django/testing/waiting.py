@@ -10,7 +10,7 @@ from ..conf.settings import get_settings
 from ..core import Client, Queue, list_queues
 from ..core.errors import QueueNotFound
 from ..core.queue.bands import bands_of, split_band
-from ..core.queue.browse import WHOLE_BODY, Failure, Page, Position, StoredMessage, page
+from ..core.queue.browse import WHOLE_BODY, FailureRecord, Page, Position, StoredMessage, page
 from ..queues import get_client
 from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.sealing import peek
@@ -39,7 +39,7 @@ class DeadLetter:
 
     message_id: str
     body: bytes
-    failure: Failure | None
+    failure: FailureRecord | None
 
 
 def get_client_of(queue_name: str) -> Client:

@@ -12,7 +12,7 @@ from rsmq_django.admin.bodies import preview, shown
 from rsmq_django.admin.redaction import redact, redacted_value
 from rsmq_django.core import Queue
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.topic import Entry, Topic
+from rsmq_django.core.topic import NewMessage, Topic
 from rsmq_django.queues import get_client
 from rsmq_django.tasks.envelope import encode
 from tests.admin.conftest import MESSAGES
@@ -114,7 +114,7 @@ def plant(server: PrivateServer, dead: Queue, body: bytes, text: str) -> None:
     server.redis.hset("rsmq::result:t1", mapping=record)
     client = get_client("default")
     ReliableQueue("orders", client).push(body, text)
-    Topic("events", client).publish(Entry(body, headers={"Authorization": text, "note": text}), text)
+    Topic("events", client).publish(NewMessage(body, headers={"Authorization": text, "note": text}), text)
 
 
 def plant_message(dead: Queue, server: PrivateServer, body: bytes, text: str) -> str:

@@ -10,7 +10,7 @@ from django.test import Client as Browser
 
 from rsmq_django.core import Queue
 from rsmq_django.core.queue.browse import page
-from rsmq_django.core.queue.retry_plans import Plan, begin, plans_of
+from rsmq_django.core.queue.retry_plans import RetryPlan, begin, plans_of
 from rsmq_django.core.stats.fingerprint import fingerprint
 from tests.admin.pages import text_of, told
 from tests.redis_server import PrivateServer
@@ -31,7 +31,7 @@ def letters(mail: Queue, dead: Queue, server: PrivateServer) -> list[str]:
     return ids
 
 
-def the_plan(dead: Queue) -> Plan:
+def the_plan(dead: Queue) -> RetryPlan:
     (plan, *_) = plans_of(dead.client, "mail-dead")
     return plan
 

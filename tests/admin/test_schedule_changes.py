@@ -16,7 +16,7 @@ from rsmq_django.core import Queue
 from rsmq_django.tasks import every, task
 from rsmq_django.tasks.registry import _tasks
 from rsmq_django.tasks.schedule import _declared, tick_ids
-from rsmq_django.tasks.schedule_listing import Entry
+from rsmq_django.tasks.schedule_listing import ListedSchedule
 from tests.admin.pages import text_of, told
 from tests.redis_server import PrivateServer
 
@@ -196,7 +196,7 @@ def test_a_schedule_of_a_signed_queue_is_signed_when_it_is_added_and_changed(
 # -- Ticks ------------------------------------------------------------------------------------------------------------
 
 
-def entry_of(name: str, **changes: Any) -> Entry:
+def entry_of(name: str, **changes: Any) -> ListedSchedule:
     from dataclasses import replace
 
     return replace(schedules.get(name), **changes)

@@ -9,7 +9,7 @@ import pytest
 
 from rsmq_django.core import Client, Queue
 from rsmq_django.core.errors import OutcomeUnknown
-from rsmq_django.core.topic import Entry, Topic
+from rsmq_django.core.topic import NewMessage, Topic
 from tests.cli.conftest import Result, Terminal
 
 Run = Callable[..., Result]
@@ -19,7 +19,7 @@ Run = Callable[..., Result]
 def topic(client: Client) -> Topic:
     """A topic "orders" with five messages, one group that has read two of them, and one that holds one."""
     topic = Topic("orders", client)
-    topic.publish(Entry("a", key="k", headers={"type": "x"}), "b", "c", "d", b"\xff")
+    topic.publish(NewMessage("a", key="k", headers={"type": "x"}), "b", "c", "d", b"\xff")
     billing = topic.group("billing")
     billing.read(2)
     billing.leave()
@@ -339,7 +339,7 @@ def test_restoration_with_a_lost_reply_reports_which_messages_may_be_restored(
     file.write_bytes(b'{"message": "x"}\n' * 1700)
     publish = Topic.publish
 
-    def lose(topic: Topic, *entries: Entry) -> range:
+    def lose(topic: Topic, *entries: NewMessage) -> range:
         indexes = publish(topic, *entries)
         if len(indexes) < 1000:
             raise OutcomeUnknown("no reply")

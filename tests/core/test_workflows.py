@@ -11,7 +11,7 @@ from rsmq_django.core.errors import MessageTooLong
 from rsmq_django.core.limits import MAX_BATCH
 from rsmq_django.core.tasks.workflow_outcomes import TOO_LONG, Extent, find_numbers, numbers_in, outcomes, read_extent
 from rsmq_django.core.tasks.workflows import (
-    Batch,
+    MemberBatch,
     Target,
     Unfinished,
     WorkflowStatus,
@@ -55,7 +55,7 @@ class Flow:
         """Start it with a member for each body, "t0" and so on."""
         calls = [(number, f"t{number}", body) for number, body in enumerate(bodies)]
         values: dict[str, Any] = {"queue_name": "jobs", "channel": "c", "delay": 0, "record_ttl_s": 3600}
-        batch = Batch(**values | options, calls=calls)
+        batch = MemberBatch(**values | options, calls=calls)
         words = {"calls": len(calls), "steps": steps, "later_queues": later, "batches": [batch]}
         return self.client.run(start("rsmq", "w", **words, **self.options))
 
@@ -116,7 +116,7 @@ def test_only_the_newest_are_listed(client: Client, queue: Queue, monkeypatch: p
         if how == "create":
             client.run(create("rsmq", name, queue_names=[], **options))
         else:
-            batch = Batch("jobs", "c", 0, 0, [(0, f"{name}0", b"x")])
+            batch = MemberBatch("jobs", "c", 0, 0, [(0, f"{name}0", b"x")])
             client.run(start("rsmq", name, calls=1, steps=[], later_queues=[], batches=[batch], **options))
 
     assert set(client.run(newest("rsmq", 10))) == {"b", "c"}
@@ -185,8 +185,8 @@ def test_call_without_a_result_has_no_record_and_the_next_batch_follows(
     other = Queue("mail", client)
     other.create()
     batches = [
-        Batch("jobs", "c", 0, 0, [(0, "t0", b"a"), (1, "t1", b"b")]),
-        Batch("mail", "c", 0, 60, [(2, "t2", b"c")], owner="@mail"),
+        MemberBatch("jobs", "c", 0, 0, [(0, "t0", b"a"), (1, "t1", b"b")]),
+        MemberBatch("mail", "c", 0, 60, [(2, "t2", b"c")], owner="@mail"),
     ]
     words: dict[str, Any] = {"calls": 3, "steps": [], "later_queues": [], "batches": batches}
 

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from rsmq_django.core.tasks.workflows import MAX_MEMBERS
-from rsmq_django.tasks.workflow_shape import MAX_IDS, MAX_PATH, MAX_RUNS, Run, Shape, Steps, read_shape, shape_text
+from rsmq_django.tasks.workflow_shape import (
+    MAX_IDS,
+    MAX_PATH,
+    MAX_RUNS,
+    EqualSteps,
+    MemberRun,
+    Shape,
+    read_shape,
+    shape_text,
+)
 
 
 def shape_of(*members: tuple[str, ...], mapped: str = "", then: str = "", on_failure: str = "") -> Shape:
@@ -18,8 +27,8 @@ def shape_of(*members: tuple[str, ...], mapped: str = "", then: str = "", on_fai
     return read_shape(shape_text(with_ids, mapped=mapped, then=then, on_failure=on_failure))
 
 
-def run(count: int, *tasks: str) -> Run:
-    return Run(count, tuple(Steps(task, 1) for task in tasks))
+def run(count: int, *tasks: str) -> MemberRun:
+    return MemberRun(count, tuple(EqualSteps(task, 1) for task in tasks))
 
 
 def test_equal_members_that_follow_each_other_are_counted():
@@ -30,7 +39,7 @@ def test_equal_members_that_follow_each_other_are_counted():
 
 
 def test_equal_steps_that_follow_each_other_are_counted():
-    assert shape_of(("a", "a", "b")).runs == (Run(1, (Steps("a", 2), Steps("b", 1))),)
+    assert shape_of(("a", "a", "b")).runs == (MemberRun(1, (EqualSteps("a", 2), EqualSteps("b", 1))),)
     assert shape_of(("a", "a", "b")).runs[0].calls == 3
 
 
@@ -59,14 +68,16 @@ def test_a_bounded_number_of_kinds_of_members_is_distinguished(count: int):
 
     assert len(runs) == MAX_RUNS
     assert sum(each.count for each in runs) == count
-    assert runs[-1] == (run(1, f"task{count - 1}") if count == MAX_RUNS else Run(count - MAX_RUNS + 1, (Steps("", 1),)))
+    assert runs[-1] == (
+        run(1, f"task{count - 1}") if count == MAX_RUNS else MemberRun(count - MAX_RUNS + 1, (EqualSteps("", 1),))
+    )
 
 
 def test_a_bounded_number_of_kinds_of_steps_is_distinguished():
     (found,) = shape_of(tuple(f"task{number}" for number in range(MAX_RUNS + 3))).runs
 
     assert len(found.steps) == MAX_RUNS
-    assert (found.calls, found.steps[-1]) == (MAX_RUNS + 3, Steps("", 4))
+    assert (found.calls, found.steps[-1]) == (MAX_RUNS + 3, EqualSteps("", 4))
 
 
 def test_long_names_are_cut():

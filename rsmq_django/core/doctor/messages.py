@@ -21,7 +21,7 @@ S = TypeVar("S", bound=MessageSlice | FieldSlice | SideSlice)
 SHALLOW = 20_000
 
 
-class Tally:
+class ExampleCount:
     """Counts the finds of one kind and keeps a few examples."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ def examine_messages(
     probe: Probe, name: str, keys: QueueKeys, *, total: int, deep: bool, progress: Progress
 ) -> Iterator[Finding]:
     """Yield the findings about the messages of a queue."""
-    phantoms, foreign, future = Tally(), Tally(), Tally()
+    phantoms, foreign, future = ExampleCount(), ExampleCount(), ExampleCount()
     looked = 0
     run = partial(probe.run, about="single messages")
     for piece in walk(run, lambda cursor: calls.scan_messages(keys, cursor, grace_s=GRACE_S)):
@@ -76,7 +76,7 @@ def examine_fields(
     probe: Probe, name: str, keys: QueueKeys, *, total: int, deep: bool, progress: Progress
 ) -> Iterator[Finding]:
     """Yield the findings about fields of a queue's hash that belong to no message."""
-    bodies, counters, unknown = Tally(), Tally(), Tally()
+    bodies, counters, unknown = ExampleCount(), ExampleCount(), ExampleCount()
     looked = 0
     run = partial(probe.run, about="single fields")
     for piece in walk(run, lambda cursor: calls.scan_fields(keys, cursor, grace_s=GRACE_S)):
@@ -108,7 +108,7 @@ def examine_side_data(probe: Probe, name: str, keys: QueueKeys, *, exists: bool,
     if not exists:
         yield found("stale-side-data", name, "there are records about it, but no such queue")
         return
-    stale, looked = Tally(), 0
+    stale, looked = ExampleCount(), 0
     for side in (keys.failures, keys.releases):
         for piece in walk(partial(probe.run, about="our side data"), partial(calls.scan_side, keys, side)):
             looked += piece.looked

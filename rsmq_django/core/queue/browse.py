@@ -46,7 +46,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureRecord:
     """Why a message is in a dead-letter queue. Fields that the record does not have are empty."""
 
     reason: str
@@ -91,7 +91,7 @@ class StoredMessage:
             return State.READY
         return State.IN_FLIGHT if self.receive_count else State.DELAYED
 
-    def failure(self) -> Failure | None:
+    def failure(self) -> FailureRecord | None:
         """Return the failure record; None when there is none, or when it is not one of ours."""
         return read_failure(self.failure_json)
 
@@ -228,7 +228,7 @@ def read_depth(reply: list[Any]) -> Depth:
     )
 
 
-def read_failure(record: bytes) -> Failure | None:
+def read_failure(record: bytes) -> FailureRecord | None:
     """Return a failure record; None if it is not a JSON object. Tolerant: any program may have written it."""
     try:
         fields = json.loads(record)
@@ -238,7 +238,7 @@ def read_failure(record: bytes) -> Failure | None:
         return None
     died_ms, attempts = fields.get("died_ms"), fields.get("attempts")
     texts = ("reason", "queue", "task", "task_id", "error", "message", "traceback", "worker")
-    return Failure(
+    return FailureRecord(
         **{name: _encodable(str(fields[name])) if fields.get(name) is not None else "" for name in texts},
         attempts=attempts if isinstance(attempts, int) and abs(attempts) < _TOO_LARGE else 0,
         died_ms=died_ms if isinstance(died_ms, (int, float)) and abs(died_ms) < _TOO_LARGE else None,

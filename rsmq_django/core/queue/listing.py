@@ -48,7 +48,7 @@ class QueueSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class MessageRange:
     """Some messages of a queue by their position in it."""
 
     now_ms: int
@@ -142,7 +142,7 @@ def message_range(
     count: int = 100,
     is_reversed: bool = False,
     body_bytes: int = NO_BODY,
-) -> Call[Range]:
+) -> Call[MessageRange]:
     """Return the call that reads up to `count` (0 to 1,000) messages after the first `offset`, and counts them all.
 
     In the order in which they become visible, or in reverse. Bodies beyond a megabyte in total are left out.
@@ -253,9 +253,9 @@ def _ready_for_s(now_ms: int, first_score: bytes) -> float:
     return max(0.0, now_ms - bounded(first_score)) / 1000
 
 
-def _read_range(reply: list[Any]) -> Range:
+def _read_range(reply: list[Any]) -> MessageRange:
     now_ms, total, *values = reply
-    return Range(int(now_ms), total, read_page([now_ms, *values]).messages)
+    return MessageRange(int(now_ms), total, read_page([now_ms, *values]).messages)
 
 
 def _read_found(reply: list[Any]) -> Found:

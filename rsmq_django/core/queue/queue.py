@@ -28,7 +28,7 @@ from ..limits import (
     stored_time,
 )
 from ..transport.call import Argument, Call
-from ..transport.call_steps import Steps
+from ..transport.call_steps import CallSteps
 from ..transport.client import Client
 from .records import Message, QueueAttributes, SettleResult
 from .replies import (
@@ -175,7 +175,7 @@ class Queue:
         Each thousand is stored whole or not at all. Raises PartlyDone when a later one fails: it has the ids of the
         stored messages. Other errors as in send().
         """
-        steps = Steps[str]()
+        steps = CallSteps[str]()
         for batch in batches(bodies):
             with steps.step(len(batch)):
                 steps.results += self.client.run(self._send(batch, delay_s))
@@ -183,7 +183,7 @@ class Queue:
 
     async def asend_many(self, bodies: Iterable[Body], *, delay_s: float | None = None) -> list[str]:
         """See send_many()."""
-        steps = Steps[str]()
+        steps = CallSteps[str]()
         for batch in batches(bodies):
             with steps.step(len(batch)):
                 steps.results += await self.client.arun(self._send(batch, delay_s))
@@ -260,7 +260,7 @@ class Queue:
 
         Raises PartlyDone when an exchange after the first one fails; deleting again does no harm.
         """
-        steps = Steps[SettleResult]()
+        steps = CallSteps[SettleResult]()
         for batch in batches(messages):
             with steps.step(len(batch)):
                 steps.results += self.client.run(self._delete(batch))
@@ -268,7 +268,7 @@ class Queue:
 
     async def adelete_many(self, messages: Iterable[Message | str]) -> list[SettleResult]:
         """See delete_many()."""
-        steps = Steps[SettleResult]()
+        steps = CallSteps[SettleResult]()
         for batch in batches(messages):
             with steps.step(len(batch)):
                 steps.results += await self.client.arun(self._delete(batch))

@@ -45,7 +45,7 @@ Fits = Callable[[StoredMessage], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RetryPlan:
     """The state and progress of a plan."""
 
     id: str
@@ -135,13 +135,13 @@ def begin(
     return plan_id
 
 
-def read_plan(client: Client, plan_id: str) -> Plan | None:
+def read_plan(client: Client, plan_id: str) -> RetryPlan | None:
     """Return a plan; None when it does not exist any more."""
     keys = retry_keys(client.namespace, plan_id)[:2]
     return client.run(Call("queue/retry/read", keys, (), lambda reply: _read_plan(plan_id, reply), repeatable=True))
 
 
-def plans_of(client: Client, source: str) -> list[Plan]:
+def plans_of(client: Client, source: str) -> list[RetryPlan]:
     """Return the plans of a dead-letter queue, the newest first."""
     newest = Call(
         "tasks/workflow/newest", (retries_key(client.namespace, source),), (MOST_PLANS,), list, repeatable=True
@@ -150,7 +150,7 @@ def plans_of(client: Client, source: str) -> list[Plan]:
     return [plan for plan in found if plan is not None]
 
 
-def _read_plan(plan_id: str, reply: Any) -> Plan | None:
+def _read_plan(plan_id: str, reply: Any) -> RetryPlan | None:
     if reply is None:
         return None
     now_ms, still_open, later, last, words = reply
@@ -158,7 +158,7 @@ def _read_plan(plan_id: str, reply: Any) -> Plan | None:
     fields = dict(zip(texts[::2], texts[1::2], strict=True))
     more: dict[str, Any] = {name: fields.get(name, "") for name in _TEXTS}
     more |= {name: read_count(fields.get(name)) for name in _COUNTS}
-    return Plan(
+    return RetryPlan(
         id=plan_id,
         now_ms=float(now_ms),
         open=still_open,
@@ -193,7 +193,7 @@ def _note(client: Client, plan_id: str, expected: str, **fields: Argument) -> bo
 # -- Sending ----------------------------------------------------------------------------------------------------------
 
 
-def send_part(client: Client, plan: Plan, fits: Fits) -> bool:
+def send_part(client: Client, plan: RetryPlan, fits: Fits) -> bool:
     """Check up to a thousand dead letters and send the matching ones. Return whether dead letters are left."""
     left = plan.to_look_at - plan.looked_at
     page = client.run(digest(client.namespace, plan.source, after=plan.position, count=max(1, min(left, MAX_BATCH))))
@@ -215,7 +215,7 @@ def send_part(client: Client, plan: Plan, fits: Fits) -> bool:
     return _note(client, plan.id, "sending", state=state, looked_at=looked_at, **place) and state == "sending"
 
 
-def _send(client: Client, plan: Plan, messages: Sequence[StoredMessage]) -> int:
+def _send(client: Client, plan: RetryPlan, messages: Sequence[StoredMessage]) -> int:
     """Send dead letters of a plan, and return how many were not sent because their queue does not exist."""
     groups, homeless = by_target(plan.source, messages)
     missing = len(homeless)
@@ -227,7 +227,7 @@ def _send(client: Client, plan: Plan, messages: Sequence[StoredMessage]) -> int:
 
 
 def _send_call(
-    namespace: str, plan: Plan, target: str, messages: Sequence[StoredMessage]
+    namespace: str, plan: RetryPlan, target: str, messages: Sequence[StoredMessage]
 ) -> Call[list[Verdict | str] | None]:
     keys, target_keys = queue_keys(namespace, plan.source), queue_keys(namespace, target)
     all_keys = [keys.messages, keys.settings, keys.failures, keys.releases]
@@ -252,7 +252,7 @@ def _record_key(namespace: str, failure_json: bytes) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PlannedRetry:
     """A message of a plan that has not ended."""
 
     id: str
@@ -260,7 +260,7 @@ class Entry:
     failure_json: bytes
 
 
-def settle_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]:
+def settle_part(client: Client, plan: RetryPlan, *, skip: int = 0) -> tuple[int, int]:
     """Record outcomes of up to PART messages that are due; return the numbers of checked and of ended messages."""
     entries = _part(client, plan, "due", skip)
     own, failures = retry_keys(client.namespace, plan.id), queue_keys(client.namespace, plan.source).failures
@@ -286,7 +286,7 @@ def stop(client: Client, plan_id: str) -> None:
     _note(client, plan_id, "sending", state="sent")
 
 
-def return_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]:
+def return_part(client: Client, plan: RetryPlan, *, skip: int = 0) -> tuple[int, int]:
     """Make up to PART messages that are not due dead letters again; return the numbers of checked and returned ones."""
     entries = _part(client, plan, "later", skip)
     dead = queue_keys(client.namespace, plan.source)
@@ -306,25 +306,25 @@ def return_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]
     return len(entries), returned
 
 
-def _part(client: Client, plan: Plan, which: str, skip: int) -> list[Entry]:
+def _part(client: Client, plan: RetryPlan, which: str, skip: int) -> list[PlannedRetry]:
     keys = retry_keys(client.namespace, plan.id)[1:]
-    call: Call[list[Entry]] = Call("queue/retry/part", keys, (which, skip, PART), _read_entries, repeatable=True)
+    call: Call[list[PlannedRetry]] = Call("queue/retry/part", keys, (which, skip, PART), _read_entries, repeatable=True)
     return client.run(call)
 
 
-def _read_entries(reply: list[bytes]) -> list[Entry]:
+def _read_entries(reply: list[bytes]) -> list[PlannedRetry]:
     return [_entry(entry, kept) for entry, kept in zip(reply[::2], reply[1::2], strict=True)]
 
 
-def _entry(entry: bytes, kept: bytes) -> Entry:
+def _entry(entry: bytes, kept: bytes) -> PlannedRetry:
     message_id, _, target = entry.decode().partition(" ")
-    return Entry(message_id, target, kept.partition(b" ")[2])
+    return PlannedRetry(message_id, target, kept.partition(b" ")[2])
 
 
 # -- In a loop --------------------------------------------------------------------------------------------------------
 
 
-def go_on(client: Client, plan_id: str, fits: Fits) -> Iterator[Plan]:
+def go_on(client: Client, plan_id: str, fits: Fits) -> Iterator[RetryPlan]:
     """Send the rest of a plan, part by part; yield the plan after each part."""
     while (plan := read_plan(client, plan_id)) is not None and plan.state == "sending":
         send_part(client, plan, fits)
@@ -332,7 +332,7 @@ def go_on(client: Client, plan_id: str, fits: Fits) -> Iterator[Plan]:
             yield plan
 
 
-def each_part(part: Callable[..., tuple[int, int]], client: Client, plan: Plan) -> Iterator[int]:
+def each_part(part: Callable[..., tuple[int, int]], client: Client, plan: RetryPlan) -> Iterator[int]:
     """Repeat settle_part() or return_part() until all messages are checked; yield each number of changed messages."""
     skip = 0
     while True:

@@ -6,7 +6,7 @@ other languages. RSMQ queues are in another package of `core`, and workers read 
 
 from .listing import alist_reliable_queues, list_reliable_queues
 from .queue import ReliableQueue
-from .records import KINDS, STATES, Kind, ReliableMessage, ReliableStatistics, StoredMessage
+from .records import KINDS, STATES, Kind, ReliableMessage, ReliableStatistics, StoredReliableMessage
 from .replies import Popped
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "ReliableMessage",
     "ReliableQueue",
     "ReliableStatistics",
-    "StoredMessage",
+    "StoredReliableMessage",
     "alist_reliable_queues",
     "list_reliable_queues",
 ]

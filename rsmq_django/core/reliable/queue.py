@@ -34,7 +34,7 @@ from .arguments import (
     checked_whole,
     receipt_word,
 )
-from .records import Kind, ReliableMessage, ReliableStatistics, StoredMessage
+from .records import Kind, ReliableMessage, ReliableStatistics, StoredReliableMessage
 from .replies import (
     Popped,
     read_ids_or_none,
@@ -369,15 +369,15 @@ class ReliableQueue:
         """See inspect()."""
         return as_inspected(await self.amessages("delivered" if pending else "undelivered", start, count))
 
-    def messages(self, kind: Kind, start: int = 0, count: int = 100) -> list[StoredMessage]:
+    def messages(self, kind: Kind, start: int = 0, count: int = 100) -> list[StoredReliableMessage]:
         """Return records of messages, also of delayed and dead ones. See inspect()."""
         return self.client.run(self._messages(kind, start, count))
 
-    async def amessages(self, kind: Kind, start: int = 0, count: int = 100) -> list[StoredMessage]:
+    async def amessages(self, kind: Kind, start: int = 0, count: int = 100) -> list[StoredReliableMessage]:
         """See messages()."""
         return await self.client.arun(self._messages(kind, start, count))
 
-    def _messages(self, kind: Kind, start: int, count: int) -> Call[list[StoredMessage]]:
+    def _messages(self, kind: Kind, start: int, count: int) -> Call[list[StoredReliableMessage]]:
         args = (checked_kind(kind), checked_whole("start", start, -MAX_MS, MAX_MS), checked_count(count))
         return self._call("inspect", args, read_stored, repeatable=True)
 

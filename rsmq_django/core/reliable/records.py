@@ -46,7 +46,7 @@ class ReliableMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredReliableMessage:
     """A stored message of the queue."""
 
     id: str

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..queue.replies import read_message_id
 from ..stats.depth import Depth
-from .records import ReliableMessage, ReliableStatistics, StoredMessage
+from .records import ReliableMessage, ReliableStatistics, StoredReliableMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def read_moved(reply: list[bytes] | None) -> dict[str, str] | None:
     return None if ids is None else dict(zip(ids[::2], ids[1::2], strict=True))
 
 
-def read_stored(reply: list[Any]) -> list[StoredMessage]:
+def read_stored(reply: list[Any]) -> list[StoredReliableMessage]:
     """Return the messages of a reply of inspect.lua."""
     messages = []
     for at in range(0, len(reply), 6):
@@ -63,7 +63,7 @@ def read_stored(reply: list[Any]) -> list[StoredMessage]:
         if not at_ms:  # a ready message
             at_ms = elapsed_ms = None
         name = consumer.decode("utf-8", "replace")
-        messages.append(StoredMessage(read_message_id(message_id), body, at_ms, elapsed_ms, deliveries, name))
+        messages.append(StoredReliableMessage(read_message_id(message_id), body, at_ms, elapsed_ms, deliveries, name))
     return messages
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .records import ReliableMessage, StoredMessage
+from .records import ReliableMessage, StoredReliableMessage
 
 #: [queue, id, body], [id, body], or a row of a message in flight.
 Row = list[Any]
@@ -16,7 +16,7 @@ def as_rows(messages: Sequence[ReliableMessage]) -> list[Row]:
     return [[message.queue, message.id, message.body] for message in messages]
 
 
-def as_inspected(messages: Sequence[StoredMessage]) -> list[Row]:
+def as_inspected(messages: Sequence[StoredReliableMessage]) -> list[Row]:
     """Return the list for inspect."""
     return [
         [message.id, message.body]

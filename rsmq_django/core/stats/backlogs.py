@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ..errors import ConnectionFailed, InvalidName, OutcomeUnknown, RsmqError
 from ..queue.browse import depth_call
 from ..reliable import ReliableQueue, list_reliable_queues
-from ..topic import Group, GroupOptions, Topic, list_topics
+from ..topic import ConsumerGroup, GroupOptions, Topic, list_topics
 from ..transport.call import Call
 from ..transport.client import Client
 from .depth import Depth
@@ -63,14 +63,14 @@ def _reliable(client: Client) -> list[NamedDepth]:
 
 
 def _groups(client: Client) -> list[NamedDepth]:
-    topics, groups = list[Topic](), list[Group]()
+    topics, groups = list[Topic](), list[ConsumerGroup]()
     for name in _listed(list_topics, client):
         with suppress(InvalidName):
             topics.append(Topic(name, client))
     for topic, reply in zip(topics, _run(client, [topic.groups_call() for topic in topics]), strict=True):
         for name, _ in () if isinstance(reply, RsmqError) else reply:
             with suppress(InvalidName):
-                groups.append(Group(topic, name, GroupOptions()))
+                groups.append(ConsumerGroup(topic, name, GroupOptions()))
     replies = _run(client, [group.status_call() for group in groups])
     return [
         NamedDepth("topic", group.subject, reply)

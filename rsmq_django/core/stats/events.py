@@ -31,7 +31,7 @@ MAX_ERROR_CHARACTERS = 500
 MOST_LOOKED_AT = 20_000
 
 
-class Kind(Enum):
+class EventKind(Enum):
     """The outcome of an attempt."""
 
     SUCCEEDED = "succeeded"
@@ -55,7 +55,7 @@ class Event:
 
     #: Id of the stream entry, "milliseconds-number": when the attempt was settled, on the server's clock.
     entry_id: str
-    #: A value of `Kind`; a later release may write others.
+    #: A value of `EventKind`; a later release may write others.
     kind: str
     queue: str
     #: Dotted path of the task; empty for a message that no task understood.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from ..queue.browse import Failure
+from ..queue.browse import FailureRecord
 from .events import MAX_ERROR_CHARACTERS
 
 LONGEST_PATTERN = 200
@@ -35,6 +35,6 @@ def fingerprint(task: str, error_type: str, error: str) -> str:
     return hashlib.sha256("\0".join(words).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
-def fingerprint_of(failure: Failure | None) -> str:
+def fingerprint_of(failure: FailureRecord | None) -> str:
     """Return the fingerprint of a dead letter; "none" when no failure is on record."""
     return "none" if failure is None else fingerprint(failure.task, failure.error, failure.message)

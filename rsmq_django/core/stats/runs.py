@@ -24,7 +24,7 @@ from ..queue.bands import split_band
 from ..transport.call import Argument, Call
 from ..transport.client import Client, as_our_error
 from ..transport.connection import Command
-from .events import VALUES, Event, Kind, read_event
+from .events import VALUES, Event, EventKind, read_event
 from .fingerprint import fingerprint
 
 #: Maximum number of entries that are read for one page: 20 ms of the server's time, and 100 ms of this process.
@@ -37,11 +37,11 @@ _ENTRY_ID = re.compile(r"[0-9]{1,18}-[0-9]{1,18}", re.ASCII)
 #: How many streams are read in one round trip, and how many bodies searched by one script.
 _STREAMS_AT_ONCE, _BODIES_AT_ONCE = 100, 250
 
-SUCCEEDED = Kind.SUCCEEDED.value
-FAILED = frozenset({Kind.RETRIED.value, Kind.DEAD.value, Kind.DISCARDED.value, Kind.LOST.value})
+SUCCEEDED = EventKind.SUCCEEDED.value
+FAILED = frozenset({EventKind.RETRIED.value, EventKind.DEAD.value, EventKind.DISCARDED.value, EventKind.LOST.value})
 
 #: The event of a function that returned after its lease was lost is in the stream of successes.
-_AMONG_SUCCESSES = frozenset({SUCCEEDED, Kind.LOST.value})
+_AMONG_SUCCESSES = frozenset({SUCCEEDED, EventKind.LOST.value})
 
 #: An entry as the server returns it: its id, and fields and values in turn.
 Entry = tuple[bytes, Sequence[bytes]]
@@ -55,7 +55,7 @@ class RunFilter:
 
     task: str | None = None
     queue: str | None = None
-    #: Values of events.Kind.
+    #: Values of `EventKind`.
     kinds: frozenset[str] = frozenset()
     worker: str | None = None
     #: A fingerprint of core/stats/fingerprint.py: the error group.

@@ -60,7 +60,7 @@ class DueEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DueEntries:
     """The entries that are due at the server's time, and the time of the next one."""
 
     now_ms: int
@@ -105,7 +105,7 @@ def list_entries(namespace: str) -> Call[Listing]:
     return Call("tasks/schedule/list", schedule_keys(namespace), (), _read_listing, repeatable=True)
 
 
-def find_due(namespace: str, owner: str) -> Call[Moment]:
+def find_due(namespace: str, owner: str) -> Call[DueEntries]:
     """Return the call that reads the due entries."""
     return Call("tasks/schedule/due", schedule_keys(namespace), (owner,), _read_moment, repeatable=True)
 
@@ -172,10 +172,10 @@ def _read_listing(reply: list[Any]) -> Listing:
     return Listing(int(words[0]), entries)
 
 
-def _read_moment(reply: list[Any]) -> Moment:
+def _read_moment(reply: list[Any]) -> DueEntries:
     now, synced, next_ms, *rest = [_text(word) for word in reply]
     due = [DueEntry(rest[at], math.floor(bounded(rest[at + 1])), rest[at + 2]) for at in range(0, len(rest), 3)]
-    return Moment(int(now), bool(synced), _number(next_ms), due)
+    return DueEntries(int(now), bool(synced), _number(next_ms), due)
 
 
 def _text(raw: bytes) -> str:

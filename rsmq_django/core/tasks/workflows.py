@@ -140,7 +140,7 @@ def create(
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MemberBatch:
     """First calls of members that go to one queue."""
 
     queue_name: str
@@ -164,7 +164,7 @@ def start(
     fields: Mapping[str, str],
     steps: Sequence[tuple[str, bytes]],
     later_queues: Sequence[str],
-    batches: Sequence[Batch],
+    batches: Sequence[MemberBatch],
 ) -> Call[list[str]]:
     """Return the call that creates, sends and seals a workflow; or does nothing when queues do not exist.
 

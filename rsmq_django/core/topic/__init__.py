@@ -5,24 +5,24 @@ byte; all other keys begin with `rsmqt:`. See docs/topics.md.
 """
 
 from .bridge import Bridge, Forwarded
-from .group import Group, GroupOptions
+from .group import ConsumerGroup, GroupOptions
 from .listing import alist_topics, list_topics
-from .records import Batch, Entry, GroupStatus, Range, Retention, SeekResult, TopicMessage, TopicStatus
+from .records import GroupStatus, NewMessage, Retention, SeekResult, TopicBatch, TopicMessage, TopicRange, TopicStatus
 from .topic import Topic
 
 __all__ = [
-    "Batch",
     "Bridge",
-    "Entry",
+    "ConsumerGroup",
     "Forwarded",
-    "Group",
     "GroupOptions",
     "GroupStatus",
-    "Range",
+    "NewMessage",
     "Retention",
     "SeekResult",
     "Topic",
+    "TopicBatch",
     "TopicMessage",
+    "TopicRange",
     "TopicStatus",
     "alist_topics",
     "list_topics",

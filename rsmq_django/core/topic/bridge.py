@@ -16,10 +16,10 @@ from ..ids import random_suffixes
 from ..limits import checked_count
 from ..queue.queue import Queue
 from ..transport.call import Call
-from .group import Group
+from .group import ConsumerGroup
 from .keys import dead_letter_topic, topic_keys
 from .listing import register_call
-from .records import Batch
+from .records import TopicBatch
 from .waiting import Patience
 
 
@@ -42,7 +42,7 @@ class Forwarded:
 class Bridge:
     """Moves the messages of a group into a queue. The group must have no other consumers."""
 
-    def __init__(self, group: Group, queue: Queue) -> None:
+    def __init__(self, group: ConsumerGroup, queue: Queue) -> None:
         if group.client.connection.url != queue.client.connection.url:
             raise InvalidValue(
                 f"topic {group.topic.name!r} and queue {queue.name!r} are on different servers; messages are moved "
@@ -54,7 +54,8 @@ class Bridge:
     def forward(self, count: int = 100, *, block_ms: int = 0) -> Forwarded:
         """Move up to `count` messages; wait for the first one up to `block_ms`.
 
-        Raises QueueNotFound, and what `Group.read()` raises. A lost reply neither loses nor duplicates messages.
+        Raises QueueNotFound, and what `ConsumerGroup.read()` raises. A lost reply neither loses nor duplicates
+        messages.
         """
         patience, topic = Patience(block_ms), self.group.topic
         done = topic.run(self.forward_call(count))
@@ -104,7 +105,7 @@ def _read_forwarded(queue_name: str) -> Callable[[Any], Forwarded]:
     return read
 
 
-def _as_batch(done: Forwarded) -> Batch:
+def _as_batch(done: Forwarded) -> TopicBatch:
     """Return whether a step moved any messages, for the wait."""
     moved: list[Any] = [None] * (done.moved + done.dead_lettered)
-    return Batch(moved, done.skipped, done.holes, done.dead_lettered, done.left, done.last)
+    return TopicBatch(moved, done.skipped, done.holes, done.dead_lettered, done.left, done.last)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ..errors import InvalidValue, MessageTooLong
 from ..limits import MAX_BATCH, MAX_BODY_BYTES, Body, encoded
 from ..transport.call import Argument
-from .records import Entry
+from .records import NewMessage
 
 MAX_KEY_BYTES = 1024
 #: Headers are small: every reader of the topic receives them.
@@ -16,7 +16,7 @@ MAX_HEADERS_BYTES = 8192
 
 
 def publish_words(
-    topic: str, entries: Sequence[Body | Entry], *, key: str | None, headers: Mapping[str, str] | None
+    topic: str, entries: Sequence[Body | NewMessage], *, key: str | None, headers: Mapping[str, str] | None
 ) -> list[Argument]:
     """Return the arguments of topic/publish from the count on. `key` and `headers` are defaults.
 
@@ -32,7 +32,7 @@ def publish_words(
     common = _packed_key(key), _packed_headers(headers)
     for place, entry in enumerate(entries, 1):
         own = common
-        if isinstance(entry, Entry):
+        if isinstance(entry, NewMessage):
             own = _packed_key(entry.key) or common[0], _packed_headers(entry.headers) or common[1]
             entry = entry.body
         bodies.append(_encoded(topic, entry))

@@ -22,7 +22,7 @@ from ..transport.call import Argument, Call
 from ..transport.call_steps import arun_in_turn, run_in_turn
 from .keys import checked_group, dead_letter_topic, group_keys, topic_keys
 from .listing import register_call
-from .records import Batch, GroupStatus, SeekResult, TopicMessage
+from .records import GroupStatus, SeekResult, TopicBatch, TopicMessage
 from .replies import read_batch, read_group_status, read_leased, read_seek
 from .seeking import Target, seek_words
 from .waiting import Patience
@@ -65,7 +65,7 @@ class GroupOptions:
             raise InvalidValue(f"max_deliveries is {most!r}; it must be a whole number between 0 and {MAX_DELIVERIES}")
 
 
-class Group:
+class ConsumerGroup:
     """A group of a topic, created with `Topic.group()`. It is thread-safe."""
 
     def __init__(self, topic: Topic, name: str, options: GroupOptions) -> None:
@@ -83,7 +83,7 @@ class Group:
 
     # -- Reading ------------------------------------------------------------------------------------------------------
 
-    def read(self, count: int = 1, *, block_ms: int = 0) -> Batch:
+    def read(self, count: int = 1, *, block_ms: int = 0) -> TopicBatch:
         """Return the next messages, up to 1,000; wait for the first one up to `block_ms`.
 
         Raises GroupNotFound, TopicReset if the options say "error", TopicBroken, InvalidValue. If the reply is lost
@@ -99,7 +99,7 @@ class Group:
             self.client.run(register_call(dead_letter_topic(self.topic.name)))
         return batch
 
-    async def aread(self, count: int = 1, *, block_ms: int = 0) -> Batch:
+    async def aread(self, count: int = 1, *, block_ms: int = 0) -> TopicBatch:
         """See read()."""
         patience = Patience(block_ms)
         batch = await self.topic.arun(self.read_call(count))
@@ -111,7 +111,7 @@ class Group:
             await self.client.arun(register_call(dead_letter_topic(self.topic.name)))
         return batch
 
-    def read_call(self, count: int) -> Call[Batch]:
+    def read_call(self, count: int) -> Call[TopicBatch]:
         """Return read() without waiting as a call."""
         keys, args = self.read_keys, self.read_words(checked_count(count))
         if not self.options.at_least_once:

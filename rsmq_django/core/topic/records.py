@@ -14,7 +14,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class NewMessage:
     """A message to publish, with optional key and headers.
 
     Compaction keeps the newest message of each key; an empty body with a key is a tombstone, which marks the value as
@@ -47,7 +47,7 @@ class TopicMessage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TopicBatch:
     """The result of a read. Its length is the number of messages; it is false without messages."""
 
     messages: list[TopicMessage]
@@ -74,7 +74,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class TopicRange:
     """Messages read by index."""
 
     messages: list[TopicMessage]

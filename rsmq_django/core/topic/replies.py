@@ -10,7 +10,7 @@ from typing import Any
 
 from ..numbers import bounded, read_count
 from ..stats.depth import Depth
-from .records import NO_HEADERS, Batch, GroupStatus, Range, Retention, SeekResult, TopicMessage, TopicStatus
+from .records import NO_HEADERS, GroupStatus, Retention, SeekResult, TopicBatch, TopicMessage, TopicRange, TopicStatus
 
 #: Creates a message from its six values in half the time of the class.
 _new_message: Callable[[tuple[Any, ...]], TopicMessage] = partial(tuple.__new__, TopicMessage)
@@ -21,7 +21,7 @@ def read_published(reply: list[int]) -> range:
     return range(reply[0], reply[1] + 1)
 
 
-def read_batch(reply: list[Any]) -> Batch:
+def read_batch(reply: list[Any]) -> TopicBatch:
     """Return the batch of a topic/read reply: consecutive bodies, with None for gaps."""
     last, skipped, holes, left, first, count = reply[-6:]
     bodies = reply[:count]
@@ -34,10 +34,10 @@ def read_batch(reply: list[Any]) -> Batch:
         keys, headers = extras or (repeat(None), repeat(NO_HEADERS))
         rows = zip(indexes, bodies, keys, headers, strict=False)
         messages = [TopicMessage(*row) for row in rows if row[1] is not None]
-    return Batch(messages, skipped, holes, 0, left, last)
+    return TopicBatch(messages, skipped, holes, 0, left, last)
 
 
-def read_leased(reply: list[Any]) -> Batch:
+def read_leased(reply: list[Any]) -> TopicBatch:
     """Return the batch of a topic/lease reply: columns."""
     last, skipped, holes, left, dead, due_ms, count, receipt_end = reply[:8]
     indexes, deliveries, bodies = (reply[8 + at * count : 8 + (at + 1) * count] for at in range(3))
@@ -45,10 +45,10 @@ def read_leased(reply: list[Any]) -> Batch:
     end = receipt_end.decode()
     receipts = [f"{delivery}{end}" for delivery in deliveries]
     messages = list(map(TopicMessage, indexes, bodies, keys, headers, deliveries, repeat(None), receipts))
-    return Batch(messages, skipped, holes, dead, left, last, None if due_ms < 0 else due_ms)
+    return TopicBatch(messages, skipped, holes, dead, left, last, None if due_ms < 0 else due_ms)
 
 
-def read_range(reply: list[Any]) -> Range:
+def read_range(reply: list[Any]) -> TopicRange:
     """Return the range of a topic/range reply."""
     last, lowest, first, count, slots = reply[:5]
     times = [(read_count(reply[at]), read_count(reply[at + 1])) for at in range(5, 5 + 2 * slots, 2)]
@@ -56,7 +56,7 @@ def read_range(reply: list[Any]) -> Range:
     keys, headers = _extras(reply[start + count :], count) or (repeat(None), repeat(NO_HEADERS))
     bodies = reply[start : start + count]
     rows = zip(range(first, first + count), bodies, keys, headers, repeat(1), _slot_of_each(first, count, times))
-    return Range([TopicMessage(*row) for row in rows if row[1] is not None], lowest, last)
+    return TopicRange([TopicMessage(*row) for row in rows if row[1] is not None], lowest, last)
 
 
 def _slot_of_each(first: int, count: int, slots: Sequence[tuple[int, int]]) -> list[int | None]:

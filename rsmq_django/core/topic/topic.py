@@ -14,10 +14,10 @@ from ..limits import Body, checked_count
 from ..transport.call import Argument, Call
 from ..transport.client import Client
 from .entries import publish_words
-from .group import Group, GroupOptions
+from .group import ConsumerGroup, GroupOptions
 from .keys import TopicKeys, checked_group, checked_topic, topic_keys
 from .listing import register_call
-from .records import Entry, Range, Retention, TopicStatus
+from .records import NewMessage, Retention, TopicRange, TopicStatus
 from .replies import read_groups, read_published, read_range, read_status
 from .retention import milliseconds, retention_words
 from .seeking import MAX_INDEX
@@ -45,13 +45,15 @@ class Topic:
     def __repr__(self) -> str:
         return f"Topic({self.name!r})"
 
-    def group(self, name: str, **options: Any) -> Group:
+    def group(self, name: str, **options: Any) -> ConsumerGroup:
         """Return a group of readers. The options are those of `GroupOptions`."""
-        return Group(self, name, GroupOptions(**options))
+        return ConsumerGroup(self, name, GroupOptions(**options))
 
     # -- Publishing ---------------------------------------------------------------------------------------------------
 
-    def publish(self, *bodies: Body | Entry, key: str | None = None, headers: Mapping[str, str] | None = None) -> range:
+    def publish(
+        self, *bodies: Body | NewMessage, key: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> range:
         """Append up to 1,000 messages atomically, and return their consecutive indexes.
 
         `key` and `headers` are defaults for messages without them. Raises InvalidValue, MessageNotBytes,
@@ -60,13 +62,13 @@ class Topic:
         return self.run(self.publish_call(*bodies, key=key, headers=headers))
 
     async def apublish(
-        self, *bodies: Body | Entry, key: str | None = None, headers: Mapping[str, str] | None = None
+        self, *bodies: Body | NewMessage, key: str | None = None, headers: Mapping[str, str] | None = None
     ) -> range:
         """See publish()."""
         return await self.arun(self.publish_call(*bodies, key=key, headers=headers))
 
     def publish_call(
-        self, *bodies: Body | Entry, key: str | None = None, headers: Mapping[str, str] | None = None
+        self, *bodies: Body | NewMessage, key: str | None = None, headers: Mapping[str, str] | None = None
     ) -> Call[range]:
         """Return publish() as a call, to be run together with others."""
         words = publish_words(self.name, bodies, key=key, headers=headers)
@@ -87,18 +89,18 @@ class Topic:
         keys = (self.keys.index, self.keys.meta, self.keys.time, self.keys.groups)
         return Call("topic/status", keys, (), read_status, repeatable=True, subject=self.name)
 
-    def read_range(self, first: int, count: int) -> Range:
+    def read_range(self, first: int, count: int) -> TopicRange:
         """Return up to 1,000 messages from index `first` on, without a group.
 
-        The same range returns the same messages as long as they are stored: see `Range.first`.
+        The same range returns the same messages as long as they are stored: see `TopicRange.first`.
         """
         return self.client.run(self.range_call(first, count))
 
-    async def aread_range(self, first: int, count: int) -> Range:
+    async def aread_range(self, first: int, count: int) -> TopicRange:
         """See read_range()."""
         return await self.client.arun(self.range_call(first, count))
 
-    def range_call(self, first: int, count: int) -> Call[Range]:
+    def range_call(self, first: int, count: int) -> Call[TopicRange]:
         """Return read_range() as a call."""
         args = (self.keys.prefix, _checked_index("first", first), checked_count(count))
         keys = (self.keys.index, self.keys.meta, self.keys.time, self.keys.headers, self.keys.keys)
@@ -206,7 +208,7 @@ class Topic:
         return [name for name in idle if await self.client.arun(self._drop_idle(name, retention.group_ttl_s))]
 
     def _drop_idle(self, name: str, idle_s: float) -> Call[bool]:
-        group = Group(self, checked_group(name), GroupOptions())
+        group = ConsumerGroup(self, checked_group(name), GroupOptions())
         return group.drop_call(idle_ms=milliseconds("idle_s", idle_s))
 
     # -- Shared -------------------------------------------------------------------------------------------------------

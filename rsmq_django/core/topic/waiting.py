@@ -15,7 +15,7 @@ from ..queue.replies import read_nothing
 from ..transport.call import Call
 from ..transport.client import Client, as_our_error
 from ..transport.connection import Command, Reply
-from .records import Batch
+from .records import TopicBatch
 
 #: Maximum duration of a single wait: the maximum delay of a plain client's message.
 SLICE_MS = 1000
@@ -45,7 +45,7 @@ class Patience:
             raise InvalidValue(f"block_ms is {block_ms!r}; it must be whole milliseconds between 0 and {MAX_BLOCK_MS}")
         self._until = time.monotonic() + block_ms / 1000
 
-    def slice_ms(self, batch: Batch) -> int:
+    def slice_ms(self, batch: TopicBatch) -> int:
         """Return how long to wait before the next read; 0 to return the batch."""
         left_ms = int((self._until - time.monotonic()) * 1000)
         has_news = batch.messages or batch.skipped or batch.dead_lettered

@@ -13,7 +13,7 @@ from .client import Client
 T = TypeVar("T")
 
 
-class Steps(Generic[T]):
+class CallSteps(Generic[T]):
     """The exchanges of one call in order, and the results of those that were carried out."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ def run_in_turn(client: Client, calls: Iterable[Call[T]], *, words: int = 0, eac
 
     The items of a call are its arguments after the first `words`, `each` of them for one item.
     """
-    steps, answers = Steps[None](), list[T]()
+    steps, answers = CallSteps[None](), list[T]()
     for call in calls:
         with steps.step((len(call.args) - words) // each):
             answers.append(client.run(call))
@@ -48,7 +48,7 @@ def run_in_turn(client: Client, calls: Iterable[Call[T]], *, words: int = 0, eac
 
 async def arun_in_turn(client: Client, calls: Iterable[Call[T]], *, words: int = 0, each: int = 1) -> list[T]:
     """See run_in_turn()."""
-    steps, answers = Steps[None](), list[T]()
+    steps, answers = CallSteps[None](), list[T]()
     for call in calls:
         with steps.step((len(call.args) - words) // each):
             answers.append(await client.arun(call))

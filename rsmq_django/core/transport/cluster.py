@@ -18,7 +18,7 @@ Node = tuple[str, int]
 ASK_FOR_NODES = ("CLUSTER", "SLOTS")
 
 
-class Route:
+class ClusterNodes:
     """The current node and the other known nodes; shared by all connections to one server."""
 
     def __init__(self) -> None:

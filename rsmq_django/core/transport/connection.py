@@ -29,7 +29,7 @@ from redis.exceptions import MovedError, ReadOnlyError
 from redis.retry import Retry
 
 from ..errors import ConnectionFailed, DatabaseNotFound, OutcomeUnknown, PermissionDenied, RedisFailure, ServerRefused
-from .cluster import ASK_FOR_NODES, Route, moved
+from .cluster import ASK_FOR_NODES, ClusterNodes, moved
 from .listener import Listener
 from .read_timeout import Silence
 
@@ -77,7 +77,7 @@ class Connection:
         self.url = url
         self.timeout_s = timeout_s
         #: Shared with connections that have another timeout.
-        self._route = Route()
+        self._route = ClusterNodes()
         self._idle: deque[Any] = deque()
         self._pid = os.getpid()
         self._factory: Any = None
@@ -366,7 +366,7 @@ class _LoopPool:
             while self.idle:
                 await self.idle.pop().disconnect()
 
-    async def take(self, url: str, timeout_s: float, route: Route) -> Any:
+    async def take(self, url: str, timeout_s: float, route: ClusterNodes) -> Any:
         link = self.idle.pop() if self.idle else self._new_link()
         await self.connect(link, url, timeout_s, route)
         return link
@@ -376,7 +376,7 @@ class _LoopPool:
         link.silence = Silence()
         return link
 
-    async def connect(self, link: Any, url: str, timeout_s: float, route: Route) -> None:
+    async def connect(self, link: Any, url: str, timeout_s: float, route: ClusterNodes) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 if not link.is_connected:

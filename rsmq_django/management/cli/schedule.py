@@ -16,7 +16,7 @@ from ...cli.options import RsmqctlGroup
 from ...cli.output import printable, write_json
 from ...cli.session import Session
 from ...conf.timetable import about_in_words
-from ...schedules import Entry
+from ...schedules import ListedSchedule
 
 
 class JsonValue(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
@@ -149,7 +149,7 @@ def print_done(session: Session, name: str, change: str) -> None:
         click.echo(f"{printable(name)}: {change}")
 
 
-def show(entries: list[Entry]) -> None:
+def show(entries: list[ListedSchedule]) -> None:
     """Print schedules as text."""
     if not entries:
         click.echo('There are no schedules: see @every, @cron and RSMQ["SCHEDULES"].')
@@ -167,7 +167,7 @@ def show(entries: list[Entry]) -> None:
             click.secho("  " + printable(entry.problem), fg="red")
 
 
-def next_words(entry: Entry) -> str:
+def next_words(entry: ListedSchedule) -> str:
     """Return the time of the next run, in words."""
     if entry.is_paused:
         return "never: it is paused"
@@ -182,7 +182,7 @@ def shown(moment: datetime | None) -> str:
     return "never" if moment is None else f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S %Z}"
 
 
-def as_data(entry: Entry) -> dict[str, Any]:
+def as_data(entry: ListedSchedule) -> dict[str, Any]:
     """Return the JSON object of a schedule."""
     data = {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name != "schedule"}
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in data.items()}

@@ -16,7 +16,7 @@ from ...core import Client, RsmqError
 from ...core.ids import whole_sent_ms
 from ...core.keys import successes_key, successful_tasks_key
 from ...core.log_lines import get_logger
-from ...core.stats.events import BETWEEN_TAGS, MAX_ERROR_CHARACTERS, Kind, append
+from ...core.stats.events import BETWEEN_TAGS, MAX_ERROR_CHARACTERS, EventKind, append
 from ...core.stats.runs import MOST_TASKS
 from ...core.transport.call import Argument, Call
 from ...tasks.tags import tags_of
@@ -79,7 +79,7 @@ class EventLog:
     ) -> None:
         """Write events of messages that an earlier call settled: tasks and lines. Never raises."""
         error_words = ("", "") if error is None else self._said(error)
-        if kind != Kind.SUCCEEDED.value or self.records_successes:
+        if kind != EventKind.SUCCEEDED.value or self.records_successes:
             words = self._complete(queue_name, [line for _, line in lines], *error_words)
             self._append(client, kind, words)
         elif self.recent is not None:

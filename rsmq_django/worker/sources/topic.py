@@ -21,7 +21,7 @@ from ...core import Client, RsmqError
 from ...core.errors import QueueNotFound
 from ...core.limits import MAX_SECONDS
 from ...core.log_lines import get_logger
-from ...core.topic import Bridge, Group, TopicMessage
+from ...core.topic import Bridge, ConsumerGroup, TopicMessage
 from ...core.transport.backoff import ReconnectBackoff
 from ...queues import ensure_queue
 from ...tasks.retry import exponential
@@ -58,7 +58,7 @@ class TopicPlan:
 class TopicThread(threading.Thread):
     """A thread that does one step after the other until it is stopped, or until nothing is left."""
 
-    def __init__(self, group: Group, plan: TopicPlan) -> None:
+    def __init__(self, group: ConsumerGroup, plan: TopicPlan) -> None:
         super().__init__(name=f"rsmq-{group.topic.name}-{group.name}", daemon=True)
         self.group = group
         self.stopping = threading.Event()
@@ -113,7 +113,7 @@ class TopicThread(threading.Thread):
 class ConsumerThread(TopicThread):
     """Runs a topic task."""
 
-    def __init__(self, task: TopicTask, group: Group, plan: TopicPlan, account: TopicReport) -> None:
+    def __init__(self, task: TopicTask, group: ConsumerGroup, plan: TopicPlan, account: TopicReport) -> None:
         super().__init__(group, plan)
         self._task = task
         self._account = account

@@ -14,7 +14,7 @@ from functools import partial
 
 from ...core import Client, RsmqError
 from ...core.log_lines import get_logger
-from ...core.topic import Bridge, Group, Topic
+from ...core.topic import Bridge, ConsumerGroup, Topic
 from ...core.topic.lag import group_statuses, note_lag_call
 from ...core.transport.backoff import ReconnectBackoff
 from ...queues import get_client, get_queue
@@ -135,13 +135,13 @@ class TopicThreads:
     ) -> Sequence[ConsumerThread | BridgeThread]:
         if isinstance(declared, TopicBridge):
             queue = get_queue(declared.queue)
-            group = Group(Topic(declared.topic, queue.client), declared.group, declared.options)
+            group = ConsumerGroup(Topic(declared.topic, queue.client), declared.group, declared.options)
             return [BridgeThread(Bridge(group, queue), plan)]
         client = get_client(declared.connection)
         account = self._accounts.setdefault(id(client), TopicReport(client, self._worker_id))
         return [
             ConsumerThread(
-                declared, Group(Topic(declared.topic, client), declared.group, declared.options), plan, account
+                declared, ConsumerGroup(Topic(declared.topic, client), declared.group, declared.options), plan, account
             )
             for _ in range(declared.consumers)
         ]

@@ -12,7 +12,7 @@ from rsmq_django.core.queue.browse import StoredMessage, page
 from rsmq_django.core.queue.moves import move
 from rsmq_django.core.queue.retry_plans import (
     PART,
-    Plan,
+    RetryPlan,
     begin,
     cancel,
     each_part,
@@ -62,7 +62,7 @@ def planned(dead: Queue, *, rate: float = 10, limit: int | None = None, sends: b
     return plan_id
 
 
-def now(client: Client, plan_id: str) -> Plan:
+def now(client: Client, plan_id: str) -> RetryPlan:
     plan = read_plan(client, plan_id)
     assert plan is not None
     for _count in each_part(settle_part, client, plan):

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsmq_django.core.queue.browse import Failure
+from rsmq_django.core.queue.browse import FailureRecord
 from rsmq_django.core.stats.fingerprint import LONGEST_PATTERN, fingerprint, fingerprint_of, pattern_of
 
 
-def failure(**fields: str) -> Failure:
+def failure(**fields: str) -> FailureRecord:
     texts = {"reason": "gave_up", "queue": "", "task": "a.b", "task_id": "", "error": "E", "message": "", "worker": ""}
-    return Failure(**{**texts, "traceback": "", **fields}, attempts=1, died_ms=None)
+    return FailureRecord(**{**texts, "traceback": "", **fields}, attempts=1, died_ms=None)
 
 
 @pytest.mark.parametrize(

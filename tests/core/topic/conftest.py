@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from rsmq_django.core import Client
-from rsmq_django.core.topic import Group, Topic
+from rsmq_django.core.topic import ConsumerGroup, Topic
 from tests.core.topic.plain_client import PlainClient
 from tests.redis_server import PrivateServer
 
@@ -26,21 +26,21 @@ def plain(server: PrivateServer, topic: Topic) -> PlainClient:
 
 
 @pytest.fixture
-def careful(topic: Topic) -> Group:
+def careful(topic: Topic) -> ConsumerGroup:
     """A group that acknowledges: 30 seconds, three deliveries."""
     return topic.group("careful", at_least_once=True, visibility_timeout_s=30, max_deliveries=3)
 
 
-PassTime = Callable[[Group | Topic, float], None]
+PassTime = Callable[[ConsumerGroup | Topic, float], None]
 
 
 @pytest.fixture
 def pass_time(server: PrivateServer) -> PassTime:
     """Return the function that lets seconds pass for what a group holds, or for what a topic has noted."""
 
-    def move_back(what: Group | Topic, seconds: float) -> None:
+    def move_back(what: ConsumerGroup | Topic, seconds: float) -> None:
         ms = int(seconds * 1000)
-        if isinstance(what, Group):
+        if isinstance(what, ConsumerGroup):
             _move_scores(server.redis, what.keys.due, -ms)
             _move_scores(server.redis, what.keys.consumers, -ms)
             _move_scores(server.redis, what.keys.groups, -ms)

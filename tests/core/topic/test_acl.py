@@ -8,7 +8,7 @@ import pytest
 
 from rsmq_django.core import Client, Connection
 from rsmq_django.core.errors import PermissionDenied
-from rsmq_django.core.topic import Entry, Retention, Topic
+from rsmq_django.core.topic import NewMessage, Retention, Topic
 from tests.core.topic.conftest import bodies
 from tests.redis_server import PrivateServer
 
@@ -31,7 +31,7 @@ def test_narrow_user_does_everything_with_its_topic(narrow: Client, pass_time):
     group = topic.group("g", at_least_once=True, max_deliveries=1)
     topic.set_retention(Retention(max_count=100, max_age_s=60, max_bytes=10_000, wait_for_groups=True, group_ttl_s=60))
 
-    topic.publish(Entry("a", key="k", headers={"a": "b"}), Entry("", key="k"), "c")
+    topic.publish(NewMessage("a", key="k", headers={"a": "b"}), NewMessage("", key="k"), "c")
     group.retry(group.read(1))
     batch = group.read(10, block_ms=1000)
     assert (bodies(batch), batch.dead_lettered) == ([b"", b"c"], 1)

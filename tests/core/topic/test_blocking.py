@@ -8,14 +8,14 @@ import pytest
 
 from rsmq_django.core import Client, Connection
 from rsmq_django.core.errors import InvalidValue, RsmqError
-from rsmq_django.core.topic import Batch, Topic
+from rsmq_django.core.topic import Topic, TopicBatch
 from tests.core.topic.conftest import bodies
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 
 
 def test_one_publish_wakes_readers_of_all_groups(topic: Topic, server: PrivateServer):
-    got: dict[str, Batch] = {}
+    got: dict[str, TopicBatch] = {}
 
     def wait(name: str) -> None:
         got[name] = topic.group(name).read(10, block_ms=60_000)

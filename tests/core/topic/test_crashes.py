@@ -12,7 +12,7 @@ import pytest
 
 from rsmq_django.core import Client, Connection
 from rsmq_django.core.errors import RsmqError
-from rsmq_django.core.topic import Group, Retention, Topic
+from rsmq_django.core.topic import ConsumerGroup, Retention, Topic
 from rsmq_django.embedded.binary import find_server
 from tests.core.topic.conftest import PassTime, indexes
 from tests.redis_server import RUN_DIR, PrivateServer
@@ -47,7 +47,7 @@ def killed_consumer(server: PrivateServer, *, acknowledges: int) -> list[int]:
 
 @pytest.mark.slow
 def test_messages_of_a_killed_consumer_are_read_by_others(
-    topic: Topic, careful: Group, pass_time: PassTime, server: PrivateServer
+    topic: Topic, careful: ConsumerGroup, pass_time: PassTime, server: PrivateServer
 ):
     topic.publish(*map(str, range(100)))
     taken = [killed_consumer(server, acknowledges=n) for n in (0, 5, 20)]
@@ -63,7 +63,7 @@ def test_messages_of_a_killed_consumer_are_read_by_others(
     assert careful.status().held == 0 and careful.status().position == 100
 
 
-def filled(topic: Topic, careful: Group) -> None:
+def filled(topic: Topic, careful: ConsumerGroup) -> None:
     """Fill a topic, with one group that holds three messages and one that has read four."""
     topic.set_retention(Retention(max_count=1000))
     topic.publish(*map(str, range(10)), key="k", headers={"a": "b"})
@@ -82,7 +82,7 @@ def check_goes_on(topic: Topic) -> None:
 
 
 @pytest.mark.slow
-def test_restart_with_an_append_only_file_keeps_everything(topic: Topic, careful: Group, server: PrivateServer):
+def test_restart_with_an_append_only_file_keeps_everything(topic: Topic, careful: ConsumerGroup, server: PrivateServer):
     filled(topic, careful)
 
     server.restart()
@@ -99,7 +99,7 @@ def answers(client: Client) -> bool:
     return True
 
 
-def test_restart_from_a_snapshot_keeps_everything(topic: Topic, careful: Group, server: PrivateServer):
+def test_restart_from_a_snapshot_keeps_everything(topic: Topic, careful: ConsumerGroup, server: PrivateServer):
     filled(topic, careful)
     server.redis.save()
     directory = Path(tempfile.mkdtemp(prefix="rsmq-", dir="/tmp"))  # a socket's path must be short

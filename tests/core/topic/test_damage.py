@@ -5,7 +5,7 @@ import pytest
 from rsmq_django.core import Queue
 from rsmq_django.core.errors import TopicBroken, TopicReset
 from rsmq_django.core.topic import Bridge, Topic
-from rsmq_django.core.topic.group import Group
+from rsmq_django.core.topic.group import ConsumerGroup
 from rsmq_django.core.topic.keys import topic_keys
 from tests.core.topic.conftest import bodies, indexes
 from tests.redis_server import PrivateServer
@@ -30,7 +30,7 @@ def test_long_gap_does_not_stop_a_reader_nor_make_it_wait(topic: Topic, server: 
     assert bodies(batch) == [b"behind the gap"]
 
 
-def test_lost_index_is_found_again_by_the_next_publish(topic: Topic, server: PrivateServer, careful: Group):
+def test_lost_index_is_found_again_by_the_next_publish(topic: Topic, server: PrivateServer, careful: ConsumerGroup):
     topic.publish(*"abc")
     careful.ack(careful.read(2))
     server.redis.delete("orders:nextIndex")
@@ -122,7 +122,7 @@ def test_message_of_another_type_counts_as_a_hole(topic: Topic, server: PrivateS
     assert indexes(topic.group("g").read(10)) == [1, 3]
 
 
-def test_lost_side_data_costs_no_message(topic: Topic, careful: Group, server: PrivateServer):
+def test_lost_side_data_costs_no_message(topic: Topic, careful: ConsumerGroup, server: PrivateServer):
     topic.publish(*"abcd")
     careful.ack(careful.read(3).messages[0])
     server.redis.delete(*server.redis.keys("rsmqt:*"))
@@ -142,7 +142,7 @@ def test_headers_that_are_not_json_are_left_out(topic: Topic, server: PrivateSer
 
 @pytest.mark.parametrize("part", ["index", "meta", "time", "headers", "keys"])
 def test_damaged_dead_letter_topic_blocks_nothing_and_loses_nothing(
-    topic: Topic, careful: Group, server: PrivateServer, part: str
+    topic: Topic, careful: ConsumerGroup, server: PrivateServer, part: str
 ):
     topic.publish(*"abc")
     spent = topic.group("careful", at_least_once=True, max_deliveries=1)

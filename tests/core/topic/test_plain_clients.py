@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsmq_django.core.topic import Group, Topic
+from rsmq_django.core.topic import ConsumerGroup, Topic
 from tests.core.topic.conftest import bodies, indexes
 from tests.core.topic.plain_client import PlainClient
 from tests.redis_server import PrivateServer
@@ -102,7 +102,7 @@ def test_messages_of_a_plain_client_are_seen_by_a_waiting_reader(topic: Topic, p
 
 @pytest.mark.parametrize(("set_back_to", "acknowledged"), [(2, 2), (1, 0), (0, 0)])
 def test_acknowledging_does_not_undo_that_a_plain_client_set_the_group_back(
-    topic: Topic, careful: Group, server: PrivateServer, set_back_to: int, acknowledged: int
+    topic: Topic, careful: ConsumerGroup, server: PrivateServer, set_back_to: int, acknowledged: int
 ):
     topic.publish(*"abcd")
     careful.ack(careful.read(2))

@@ -9,7 +9,7 @@ import pytest
 from rsmq_django.core import Client
 from rsmq_django.core.errors import InvalidName, InvalidValue, MessageNotBytes, MessageTooLong, QueueFull
 from rsmq_django.core.limits import MAX_BODY_BYTES
-from rsmq_django.core.topic import Entry, Topic, list_topics
+from rsmq_django.core.topic import NewMessage, Topic, list_topics
 from tests.core.topic.conftest import bodies
 from tests.redis_server import PrivateServer
 
@@ -47,7 +47,7 @@ def test_indexes_are_in_a_row_and_begin_at_one(topic: Topic):
 
 
 def test_key_and_headers_are_sent_with_the_body(topic: Topic):
-    topic.publish(Entry("1", key="k1", headers={"type": "ä"}), "2", Entry(b"3"), headers={"source": "test"})
+    topic.publish(NewMessage("1", key="k1", headers={"type": "ä"}), "2", NewMessage(b"3"), headers={"source": "test"})
 
     first, second, third = topic.group("g").read(10)
 
@@ -76,11 +76,11 @@ def test_other_numbers_of_messages_are_refused(topic: Topic, count: int):
         ({"a": 1}, MessageNotBytes),
         ("\ud800", MessageNotBytes),
         (b"x" * (MAX_BODY_BYTES + 1), MessageTooLong),
-        (Entry(b"", key=""), InvalidValue),
-        (Entry(b"", key=7), InvalidValue),
-        (Entry(b"", key="x" * 1025), InvalidValue),
-        (Entry(b"", headers={"a": 1}), InvalidValue),  # type: ignore[dict-item]
-        (Entry(b"", headers={"a": "x" * 9000}), InvalidValue),
+        (NewMessage(b"", key=""), InvalidValue),
+        (NewMessage(b"", key=7), InvalidValue),
+        (NewMessage(b"", key="x" * 1025), InvalidValue),
+        (NewMessage(b"", headers={"a": 1}), InvalidValue),  # type: ignore[dict-item]
+        (NewMessage(b"", headers={"a": "x" * 9000}), InvalidValue),
     ],
 )
 def test_bad_input_is_refused_whole(topic: Topic, entry: object, error: type[Exception]):

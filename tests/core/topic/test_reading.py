@@ -7,7 +7,7 @@ import pytest
 from rsmq_django.core import Client
 from rsmq_django.core.errors import GroupNotFound, InvalidValue, TooManyGroups
 from rsmq_django.core.topic import Topic
-from rsmq_django.core.topic.group import Group
+from rsmq_django.core.topic.group import ConsumerGroup
 from tests.core.topic.conftest import PassTime, bodies, indexes
 from tests.redis_server import PrivateServer
 
@@ -75,7 +75,7 @@ def test_impossible_options_are_refused_where_the_group_is_made(topic: Topic, op
 # -- At least once -----------------------------------------------------------------------------------------------------
 
 
-def test_message_is_delivered_again_until_it_is_acknowledged(topic: Topic, careful: Group, pass_time: PassTime):
+def test_message_is_delivered_again_until_it_is_acknowledged(topic: Topic, careful: ConsumerGroup, pass_time: PassTime):
     topic.publish(*"ab")
     careful.read(2)
 
@@ -90,7 +90,7 @@ def test_message_is_delivered_again_until_it_is_acknowledged(topic: Topic, caref
 
 
 def test_cursor_is_before_the_lowest_message_that_is_not_acknowledged(
-    topic: Topic, careful: Group, server: PrivateServer
+    topic: Topic, careful: ConsumerGroup, server: PrivateServer
 ):
     topic.publish(*"abcde")
     careful.read(4)
@@ -105,7 +105,7 @@ def test_cursor_is_before_the_lowest_message_that_is_not_acknowledged(
 
 
 def test_late_acknowledgement_is_refused_and_leaves_the_message_to_its_new_reader(
-    topic: Topic, careful: Group, pass_time: PassTime
+    topic: Topic, careful: ConsumerGroup, pass_time: PassTime
 ):
     topic.publish(*"ab")
     late = careful.read(2)
@@ -122,7 +122,7 @@ def test_late_acknowledgement_is_refused_and_leaves_the_message_to_its_new_reade
 
 @pytest.mark.parametrize("after_s", [0, 3600])
 def test_late_retry_or_extension_is_refused_and_does_not_change_the_new_lease(
-    topic: Topic, careful: Group, pass_time: PassTime, after_s: float
+    topic: Topic, careful: ConsumerGroup, pass_time: PassTime, after_s: float
 ):
     topic.publish("a")
     late = careful.read(1)
@@ -138,7 +138,7 @@ def test_late_retry_or_extension_is_refused_and_does_not_change_the_new_lease(
 
 @pytest.mark.parametrize("set_back", ["by us", "by a plain client"])
 def test_acknowledgement_from_before_a_replay_does_not_fit_the_same_message_after_it(
-    topic: Topic, careful: Group, server: PrivateServer, set_back: str
+    topic: Topic, careful: ConsumerGroup, server: PrivateServer, set_back: str
 ):
     topic.publish("a")
     before = careful.read(1)
@@ -152,7 +152,7 @@ def test_acknowledgement_from_before_a_replay_does_not_fit_the_same_message_afte
     assert (careful.ack(before), careful.ack(after)) == (0, 1)
 
 
-def test_redelivered_messages_come_before_new_ones(topic: Topic, careful: Group, pass_time: PassTime):
+def test_redelivered_messages_come_before_new_ones(topic: Topic, careful: ConsumerGroup, pass_time: PassTime):
     topic.publish(*"abcd")
     careful.ack(careful.read(2).messages[1])
     pass_time(careful, 31)
@@ -160,7 +160,7 @@ def test_redelivered_messages_come_before_new_ones(topic: Topic, careful: Group,
     assert indexes(careful.read(2)) == [1, 3]
 
 
-def test_message_can_be_released_and_its_lease_extended(topic: Topic, careful: Group, pass_time: PassTime):
+def test_message_can_be_released_and_its_lease_extended(topic: Topic, careful: ConsumerGroup, pass_time: PassTime):
     topic.publish(*"ab")
     first, second = careful.read(2)
 
@@ -172,7 +172,7 @@ def test_message_can_be_released_and_its_lease_extended(topic: Topic, careful: G
 
 
 def test_message_that_was_delivered_too_often_goes_to_the_dead_letter_topic(
-    topic: Topic, careful: Group, pass_time: PassTime, client: Client
+    topic: Topic, careful: ConsumerGroup, pass_time: PassTime, client: Client
 ):
     topic.publish("poison", key="k", headers={"type": "order"})
     topic.publish("good")
@@ -204,7 +204,9 @@ def test_without_a_limit_a_message_is_retried_forever(topic: Topic, pass_time: P
     assert deliveries == list(range(1, 13))
 
 
-def test_acknowledging_twice_or_without_a_delivery_changes_nothing(topic: Topic, careful: Group, server: PrivateServer):
+def test_acknowledging_twice_or_without_a_delivery_changes_nothing(
+    topic: Topic, careful: ConsumerGroup, server: PrivateServer
+):
     topic.publish(*"abc")
     careful.ack(careful.read(2))
 
@@ -216,7 +218,9 @@ def test_acknowledging_twice_or_without_a_delivery_changes_nothing(topic: Topic,
             careful.ack([wrong])
 
 
-def test_reading_at_most_once_continues_after_messages_in_flight(topic: Topic, careful: Group, pass_time: PassTime):
+def test_reading_at_most_once_continues_after_messages_in_flight(
+    topic: Topic, careful: ConsumerGroup, pass_time: PassTime
+):
     topic.publish(*"abcd")
     careful.read(2)
 
@@ -227,7 +231,7 @@ def test_reading_at_most_once_continues_after_messages_in_flight(topic: Topic, c
     assert indexes(careful.read(10)) == [1, 2, 4]
 
 
-def test_a_thousand_messages_can_be_leased_and_acknowledged(topic: Topic, careful: Group):
+def test_a_thousand_messages_can_be_leased_and_acknowledged(topic: Topic, careful: ConsumerGroup):
     topic.publish(*map(str, range(1000)))
 
     assert careful.ack(careful.read(1000)) == 1000
@@ -237,7 +241,7 @@ def test_a_thousand_messages_can_be_leased_and_acknowledged(topic: Topic, carefu
 # -- Status ------------------------------------------------------------------------------------------------------------
 
 
-def test_status_has_lag_age_and_messages_in_flight(topic: Topic, careful: Group, pass_time: PassTime):
+def test_status_has_lag_age_and_messages_in_flight(topic: Topic, careful: ConsumerGroup, pass_time: PassTime):
     topic.publish(*"abcde")
     careful.ack(careful.read(3).messages[:1])
     pass_time(topic, 60)

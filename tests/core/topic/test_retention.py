@@ -3,7 +3,7 @@
 import pytest
 
 from rsmq_django.core.errors import GroupLive, InvalidValue
-from rsmq_django.core.topic import Entry, Retention, Topic
+from rsmq_django.core.topic import NewMessage, Retention, Topic
 from tests.core.topic.conftest import PassTime, bodies, indexes
 from tests.core.topic.plain_client import PlainClient
 from tests.redis_server import PrivateServer
@@ -162,7 +162,9 @@ def test_trim_beyond_the_end_empties_the_topic_and_its_index_continues(topic: To
 def test_compaction_keeps_the_newest_message_of_each_key_and_messages_without_a_key(
     topic: Topic, server: PrivateServer
 ):
-    topic.publish(Entry("1", key="a"), Entry("2", key="b"), "3", Entry("4", key="a"), Entry("5", key="a"))
+    topic.publish(
+        NewMessage("1", key="a"), NewMessage("2", key="b"), "3", NewMessage("4", key="a"), NewMessage("5", key="a")
+    )
     group = topic.group("g")
 
     assert topic.compact() == 2
@@ -173,7 +175,7 @@ def test_compaction_keeps_the_newest_message_of_each_key_and_messages_without_a_
 
 
 def test_tombstone_removes_its_key_after_a_while(topic: Topic, server: PrivateServer, pass_time: PassTime):
-    topic.publish(Entry("1", key="a"), Entry("2", key="b"), Entry(b"", key="a"))
+    topic.publish(NewMessage("1", key="a"), NewMessage("2", key="b"), NewMessage(b"", key="a"))
 
     topic.compact(tombstone_ttl_s=60)
     assert kept(server) == [2, 3], "readers have to see that the key is gone"
@@ -181,12 +183,12 @@ def test_tombstone_removes_its_key_after_a_while(topic: Topic, server: PrivateSe
     topic.compact(tombstone_ttl_s=60)
 
     assert kept(server) == [2]
-    topic.publish(Entry("new", key="a"))
+    topic.publish(NewMessage("new", key="a"))
     assert topic.compact() == 0
 
 
 def test_trimming_leaves_no_data_of_a_message_behind(topic: Topic, server: PrivateServer):
-    topic.publish(*[Entry(str(n), key=f"k{n % 3}", headers={"n": str(n)}) for n in range(9)])
+    topic.publish(*[NewMessage(str(n), key=f"k{n % 3}", headers={"n": str(n)}) for n in range(9)])
 
     topic.trim(before=10)
 

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rsmq_django.core.errors import GroupLive, GroupMoved, InvalidValue
-from rsmq_django.core.topic import Group, Topic
+from rsmq_django.core.topic import ConsumerGroup, Topic
 from tests.core.topic.conftest import PassTime, bodies, indexes
 from tests.redis_server import PrivateServer
 
 
 @pytest.fixture
-def group(topic: Topic) -> Group:
+def group(topic: Topic) -> ConsumerGroup:
     """A group that has read 5 of 10 messages and left."""
     topic.publish(*map(str, range(1, 11)))
     group = topic.group("g")
@@ -20,7 +20,7 @@ def group(topic: Topic) -> Group:
     return group
 
 
-def test_replay_hands_out_everything_again(group: Group):
+def test_replay_hands_out_everything_again(group: ConsumerGroup):
     result = group.replay()
 
     assert (result.before, result.after, result.ahead) == (6, 1, 10)
@@ -31,7 +31,7 @@ def test_replay_hands_out_everything_again(group: Group):
     ("target", "next_index"),
     [("earliest", 1), ("latest", 11), (3, 3), (0, 1), (10**12, 11), ("+2", 8), ("-3", 3), ("-100", 1), ("+100", 11)],
 )
-def test_seek_sets_the_next_index_and_stays_inside_the_log(group: Group, target: int | str, next_index: int):
+def test_seek_sets_the_next_index_and_stays_inside_the_log(group: ConsumerGroup, target: int | str, next_index: int):
     planned = group.seek(target, dry_run=True)
     done = group.seek(target)
 
@@ -39,7 +39,7 @@ def test_seek_sets_the_next_index_and_stays_inside_the_log(group: Group, target:
     assert group.status().position == next_index - 1
 
 
-def test_dry_run_changes_nothing(group: Group, server: PrivateServer):
+def test_dry_run_changes_nothing(group: ConsumerGroup, server: PrivateServer):
     before = server.redis.get(group.keys.cursor)
 
     group.replay(dry_run=True)
@@ -49,7 +49,7 @@ def test_dry_run_changes_nothing(group: Group, server: PrivateServer):
 
 
 @pytest.mark.parametrize("move", ["latest", "replay"])
-def test_group_that_has_moved_since_it_was_read_stays(group: Group, move: str):
+def test_group_that_has_moved_since_it_was_read_stays(group: ConsumerGroup, move: str):
     seek = group.replay if move == "replay" else lambda **options: group.seek(move, **options)
     seen = seek(dry_run=True)
     group.read(1)
@@ -62,7 +62,7 @@ def test_group_that_has_moved_since_it_was_read_stays(group: Group, move: str):
     assert seek(seen=seek(dry_run=True)).before == 7
 
 
-def test_live_consumers_are_not_moved_unless_forced(topic: Topic, group: Group, pass_time: PassTime):
+def test_live_consumers_are_not_moved_unless_forced(topic: Topic, group: ConsumerGroup, pass_time: PassTime):
     group.read(1)
 
     with pytest.raises(GroupLive, match="1 live consumers of group 'g'"):
@@ -77,7 +77,7 @@ def test_live_consumers_are_not_moved_unless_forced(topic: Topic, group: Group, 
     assert group.replay().live_consumers == 0, "one that was not seen for 15 seconds is not live"
 
 
-def test_other_groups_stay_where_they_are(topic: Topic, group: Group):
+def test_other_groups_stay_where_they_are(topic: Topic, group: ConsumerGroup):
     other = topic.group("other")
     other.read(7)
 
@@ -96,7 +96,7 @@ def test_group_can_be_placed_before_the_first_read(topic: Topic):
     assert bodies(group.read(10)) == [b"d"]
 
 
-def test_seek_drops_messages_in_flight_and_late_acknowledgements_do_no_harm(topic: Topic, careful: Group):
+def test_seek_drops_messages_in_flight_and_late_acknowledgements_do_no_harm(topic: Topic, careful: ConsumerGroup):
     topic.publish(*"abc")
     held = careful.read(3)
 
@@ -125,6 +125,6 @@ def test_seek_by_time_is_never_too_late_and_at_most_a_slot_early(topic: Topic, p
 
 
 @pytest.mark.parametrize("target", ["now", "", "++1", None, -1, 1.5, True, 10**15, timedelta(seconds=-1), b"1"])
-def test_impossible_targets_are_refused_with_the_possible_ones(group: Group, target: object):
+def test_impossible_targets_are_refused_with_the_possible_ones(group: ConsumerGroup, target: object):
     with pytest.raises(InvalidValue, match="cannot seek to .* 'earliest', 'latest'"):
         group.seek(target)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rsmq_django.core import Client, Connection
-from rsmq_django.core.topic import Batch, Topic
+from rsmq_django.core.topic import Topic, TopicBatch
 from tests.core.topic.plain_client import PlainClient
 from tests.redis_server import PrivateServer
 
@@ -130,7 +130,7 @@ class TopicMachine(RuleBasedStateMachine):
             model.due = set(model.held)
         self._check_lease(model, group.read(count), count)
 
-    def _check_lease(self, model: GroupModel, batch: Batch, count: int) -> None:
+    def _check_lease(self, model: GroupModel, batch: TopicBatch, count: int) -> None:
         assert batch.skipped == self._locate(model)
         # Those that are due at the same time come in the order of their names, then of their indexes.
         due = sorted(sorted(model.due & model.held.keys(), key=str)[:count])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from redis.exceptions import MovedError
 
-from rsmq_django.core.transport.cluster import Route
+from rsmq_django.core.transport.cluster import ClusterNodes
 
 
 def a_socket(host: str = "first", port: int = 7000) -> SimpleNamespace:
@@ -20,7 +20,7 @@ def a_socket(host: str = "first", port: int = 7000) -> SimpleNamespace:
     ids=["by host and port", "by port alone"],
 )
 def test_connection_goes_to_the_node_that_another_one_names(named: str, expected: tuple[str, int]):
-    route, link = Route(), a_socket()
+    route, link = ClusterNodes(), a_socket()
 
     assert route.follow(link, MovedError(named))
 
@@ -29,7 +29,7 @@ def test_connection_goes_to_the_node_that_another_one_names(named: str, expected
 
 
 def test_node_that_does_not_answer_is_left_for_the_next_one():
-    route, link = Route(), a_socket()
+    route, link = ClusterNodes(), a_socket()
     route.follow(link, MovedError("12 second:7001"))
     route.aim(link)
 
@@ -41,4 +41,4 @@ def test_node_that_does_not_answer_is_left_for_the_next_one():
 
 
 def test_no_other_node_is_followed_from_the_socket_of_a_file():
-    assert not Route().follow(SimpleNamespace(path="/run/redis"), MovedError("12 second:7001"))
+    assert not ClusterNodes().follow(SimpleNamespace(path="/run/redis"), MovedError("12 second:7001"))
