@@ -87,3 +87,70 @@ def test_parts_import_lower_parts_only(edge: tuple[str, str]):
 
 def test_exceptions_are_still_needed():
     assert UPWARDS.keys() <= EDGES.keys()
+
+
+# -- Inside of the worker ------------------------------------------------------------------------------------------
+
+#: Folders and modules of the worker, from the top down.
+WORKER_FLOORS = (
+    {"supervise"},
+    {"worker"},
+    {"stopping"},
+    {"sources"},
+    {"fetch"},
+    {"lease"},
+    {"execute"},
+    {"report"},
+    {"outcomes"},
+    {"delivery"},
+    {"health"},
+)
+WORKER = PACKAGE / "worker"
+
+
+def worker_modules() -> dict[str, Path]:
+    """Return the files of the worker by the names of their modules, without those of packages."""
+    found = (path for path in sorted(WORKER.rglob("*.py")) if path.name != "__init__.py")
+    return {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in found}
+
+
+MODULES = worker_modules()
+
+
+def modules_in(path: Path) -> Iterator[str]:
+    """Yield the modules of the worker that a file imports, also inside functions and for types only."""
+    package = ["rsmq_django", *path.relative_to(PACKAGE).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names = (base, *(f"{base}.{alias.name}" for alias in node.names))
+            yield from (name for name in names if name in MODULES)
+
+
+WORKER_EDGES = {name: set(modules_in(path)) for name, path in MODULES.items()}
+
+
+@pytest.mark.parametrize("name", sorted(WORKER_EDGES))
+def test_modules_of_the_worker_import_their_own_floor_and_lower_ones(name: str):
+    floor = {part: number for number, parts in enumerate(WORKER_FLOORS) for part in parts}
+
+    above = {each for each in WORKER_EDGES[name] if floor[each.split(".")[2]] < floor[name.split(".")[2]]}
+
+    assert not above
+
+
+def test_no_module_of_the_worker_imports_one_that_imports_it():
+    left = {name: set(imported) for name, imported in WORKER_EDGES.items()}
+    while ready := {name for name, imported in left.items() if not imported & left.keys()}:
+        for name in ready:
+            del left[name]
+
+    assert not left, "these import each other, directly or through others"
+
+
+def test_imports_of_the_worker_were_found():
+    assert "rsmq_django.worker.sources.queues" in WORKER_EDGES["rsmq_django.worker.worker"]
+    assert all(imported for name, imported in WORKER_EDGES.items() if ".supervise.supervisor" in name)

@@ -60,7 +60,7 @@ class Burst:
     def turn(self, runs: list[Run]) -> bool:
         """Run the next call, if a message is ready; return whether there may be more."""
         source = self._source
-        source.look_now()
+        source.fetch_now()
         deliveries = source.exchange(1)
         if source.backoff.next_try_at > time.monotonic():
             raise AssertionError("the private server does not respond; its log is in the temporary directory")

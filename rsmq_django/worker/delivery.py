@@ -1,4 +1,4 @@
-"""A queue that a worker works on, one message received from it, and the waiter for its acknowledgement."""
+"""What a worker has of one message: its queue, the delivery, the function that it asks for, and the attempt at it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from ..conf.settings import QueueSettings, get_settings
 from ..core import Message, Queue
 from ..core.queue.bands import lane_of, split_band
 from ..core.reliable import ReliableQueue
-
-if TYPE_CHECKING:
-    from .execute.execution import Execution
+from ..tasks.compat import TaskResult
+from ..tasks.envelope import Envelope
+from ..tasks.membership import Membership
+from ..tasks.options import TaskOptions
+from ..tasks.registry import Function
+from ..tasks.task import Task
 
 #: The lane number of messages without a lane: they come before the lanes and have a turn like one of them.
 NO_LANE = -1
+#: Messages of a queue with a visibility timeout of 0 are leased, too.
+SHORTEST_LEASE_S = 1.0
 
 
 class WorkQueue:
@@ -84,17 +90,17 @@ class Delivery:
     #: The waiter for the outcome; None unless a thread or coroutine waits for it.
     ack_waiter: AckWaiter | None = None
     #: The attempt at it, from its begin until Redis knows its outcome.
-    execution: Execution | None = None
+    execution: AttemptState | None = None
 
     @property
     def body_bytes(self) -> int:
         """Return the size of the body as it is in Redis."""
         return len(self.message.body) if self.too_long is None else self.too_long.size_bytes
 
-    def tell_outcome(self) -> None:
+    def release_waiter(self) -> None:
         """Release the waiter for the outcome, if there is one."""
         if self.ack_waiter is not None:
-            self.ack_waiter.tell()
+            self.ack_waiter.release()
 
     @property
     def receipt(self) -> tuple[str, int]:
@@ -110,33 +116,161 @@ class AckWaiter:
     worker's main thread and awaited by the thread or coroutine that ran the message.
     """
 
-    def __init__(self, *, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self._is_known = threading.Event()
-        self._tell_loop: Callable[[], object] | None = None
+    def __init__(self, *, most_s: float) -> None:
+        self._most_s = most_s
+        self._is_released = threading.Event()
+        self._release_on_loop: Callable[[], object] | None = None
         #: Whether the outcome is decided and on its way.
         self.is_awaited = False
 
-    def tell(self) -> None:
+    def release(self) -> None:
         """Release the waiter: Redis knows the outcome, or a damaged queue refuses it."""
-        self._is_known.set()
-        if self._tell_loop is not None:
-            self._tell_loop()
+        self._is_released.set()
+        if self._release_on_loop is not None:
+            self._release_on_loop()
 
     def wait(self) -> None:
-        """Wait for tell() on this thread."""
-        self._is_known.wait(self._patience_s)
+        """Wait for release() on this thread."""
+        self._is_released.wait(self._most_s)
 
-    async def await_it(self) -> None:
+    async def await_release(self) -> None:
         """See wait(); a coroutine that is cancelled meanwhile has ended anyway."""
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        loop, released = asyncio.get_running_loop(), asyncio.Event()
 
-        def tell_loop() -> None:
+        def release_on_loop() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits any more
-                loop.call_soon_threadsafe(told.set)
+                loop.call_soon_threadsafe(released.set)
 
-        self._tell_loop = tell_loop  # before the check: a concurrent tell() sees one or the other
-        if not self._is_known.is_set():
+        self._release_on_loop = release_on_loop  # before the check: a concurrent release() sees one or the other
+        if not self._is_released.is_set():
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-                async with asyncio.timeout(self._patience_s):
-                    await told.wait()
+                async with asyncio.timeout(self._most_s):
+                    await released.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """The function that a message asks for, and the properties common to all its messages."""
+
+    #: Its dotted path.
+    path: str
+    func: Function
+    options: TaskOptions
+    is_async: bool
+    #: None for the consumer of a raw queue.
+    task: Task[..., Any] | None = None
+    #: How long a finished result is kept; 0 for messages without one.
+    keep_result_s: int = 0
+    #: Its queue is signed or encrypted: a message from a queue without keys must not run it.
+    is_sealed: bool = False
+
+
+class Notifications(Protocol):
+    """What an attempt needs of the notifications of its worker."""
+
+    worker_id: str
+
+    def task_result(self, attempt: AttemptState) -> TaskResult[..., Any]: ...
+
+
+class AttemptState:
+    """The state of one attempt at one message; `Execution` runs it."""
+
+    __slots__ = (
+        "args",
+        "asked_to_end_with",
+        "began_at",
+        "delivery",
+        "ended_at",
+        "envelope",
+        "finished_ms",
+        "handler",
+        "interrupted",
+        "is_worker_stopping",
+        "keep_result_s",
+        "kwargs",
+        "max_attempts",
+        "meta",
+        "notifier",
+        "path",
+        "places",
+        "run_us",
+        "takes_from",
+        "task_result",
+        "thread_id",
+        "time_limit",
+        "was_interrupted",
+    )
+
+    delivery: Delivery
+    notifier: Notifications
+    #: The function; None when the message cannot be read.
+    handler: Handler | None
+    #: Arguments of the function; set when the message has a handler.
+    args: list[Any]
+    kwargs: dict[str, Any]
+    #: The dotted path of the function; "" when the message does not name one.
+    path: str
+    #: The task call; None when the message could not be decoded as one.
+    envelope: Envelope | None
+    #: Options of features for the call; None when it uses none.
+    meta: dict[str, Any] | None
+    #: The membership of a call whose workflow provides its first argument when it runs; else None.
+    takes_from: Membership | None
+    max_attempts: int
+    #: Keys of the limits in which it may hold a slot until it ends; see execute/limits.py.
+    places: tuple[str, ...]
+    #: How long the finished result is kept; 0 for messages without one.
+    keep_result_s: int
+    #: When the function was called and when it ended, on the monotonic clock.
+    began_at: float
+    ended_at: float | None
+    #: Run time of the function; None until it has ended.
+    run_us: int | None
+    #: Server time at which its outcome was known.
+    finished_ms: float | None
+    #: Limits the time of the function on a thread; None without a limit.
+    time_limit: AbstractContextManager[None] | None
+    #: The thread that runs the function, and the exception to interrupt it with; see execute/interrupt.py.
+    thread_id: int | None
+    asked_to_end_with: type[BaseException] | None
+    was_interrupted: bool
+    #: Set when the worker begins to stop: the message is given back if its function has not been called.
+    is_worker_stopping: bool
+    #: Set when the worker is stopping and does not wait for it any more.
+    interrupted: bool
+    #: Made when a signal or the task's context first asks for it.
+    task_result: TaskResult[..., Any] | None
+
+    @property
+    def task_id(self) -> str:
+        """Return the id of the task, which all its attempts share; without one, the id of the message."""
+        envelope = self.envelope
+        return envelope.id if envelope is not None else self.delivery.message.id
+
+    @property
+    def dead_letter_queue(self) -> str | None:
+        """Return the dead-letter queue of the message; None if the message is deleted when it fails for good.
+
+        This is the task's own dead-letter queue, or that of its queue. A message that came from the former, or from a
+        queue that follows it in the chain of dead-letter queues, moves to the next one. So no message goes in circles.
+        """
+        options = self.handler.options if self.handler is not None else None
+        following = self.delivery.work_queue.settings.dead_letter
+        if options is None or options.dead_letter_queue is None:
+            return following
+        own = options.named_dead_letters
+        is_there = own is not None and self.delivery.work_queue.base_name in get_settings().dead_letter_chain(own)
+        return following if is_there else own
+
+    def check_reading(self) -> None:
+        """End the attempt while its argument is being read if it was interrupted or the worker is stopping."""
+        if self.asked_to_end_with is not None:
+            raise self.asked_to_end_with
+        if self.is_worker_stopping:
+            self.interrupted = True
+            raise _WorkerStops
+
+
+class _WorkerStops(Exception):
+    """The worker began to stop before the function was called."""

@@ -80,7 +80,7 @@ class HealthFile:
             self._path.unlink()
 
 
-def complaint_about(path: Path, *, max_age_s: float | None = None) -> str | None:
+def problem_of(path: Path, *, max_age_s: float | None = None) -> str | None:
     """Return the problem of the worker that writes this file, in one line; None when it is healthy."""
     try:
         report = json.loads(path.read_text("utf-8"))
@@ -109,9 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, help="the file given to rsmq_worker --health-file")
     parser.add_argument("--max-age", type=float, metavar="S", help="default: the worker's own --health-max-age")
     given = parser.parse_args(arguments)
-    complaint = complaint_about(given.file, max_age_s=given.max_age)
-    print(complaint or "ok", file=sys.stderr if complaint else sys.stdout)
-    return 1 if complaint else 0
+    problem = problem_of(given.file, max_age_s=given.max_age)
+    print(problem or "ok", file=sys.stderr if problem else sys.stdout)
+    return 1 if problem else 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,13 @@
-"""The possible outcomes of an attempt. The list is closed: everything else follows from the outcome."""
+"""The possible outcomes of an attempt, and the settlement of one. The list is closed: all else follows from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from ..core.keys import result_key
+from ..core.transport.call import Argument
+from ..tasks.envelope import Envelope
+from .delivery import AttemptState, Delivery
 
 
 @dataclass(slots=True)  # not frozen: creating a frozen one takes half a microsecond longer
@@ -63,3 +68,58 @@ class Cancelled:
 
 
 Outcome = Succeeded | RetryIn | Dead | Released | Cancelled | Postponed
+
+
+@dataclass(slots=True)
+class Settlement:
+    """The outcome of a message, to be sent to Redis."""
+
+    execution: AttemptState
+    outcome: Outcome
+
+    @property
+    def worker_id(self) -> str:
+        """Return the id of the worker that ran it."""
+        return self.execution.notifier.worker_id
+
+    @property
+    def delivery(self) -> Delivery:
+        """Return the message to settle."""
+        return self.execution.delivery
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """Return the task call; None when the message could not be decoded as one."""
+        return self.execution.envelope
+
+    @property
+    def keep_result_s(self) -> int:
+        """Return how long the finished result is kept; 0 for messages without one."""
+        return self.execution.keep_result_s
+
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        """Return the key of the result record, or nothing when none is kept."""
+        envelope = self.execution.envelope
+        if envelope is None or not self.execution.keep_result_s:
+            return ()
+        return (result_key(self.delivery.work_queue.queue.client.namespace, envelope.id),)
+
+    def record(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
+        """Return the arguments of write_result() in parts/results.lua; empty when no result is kept."""
+        if not self.result_keys:
+            return ()
+        fields |= {"queue": self.delivery.work_queue.name, "message": self.delivery.message.id}
+        return self.record_of_run(ttl_s, **fields)
+
+    def record_of_run(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
+        """See record(); without the fields that the sender has written."""
+        attempt, words = self.delivery.attempt, [f"worker:{self.delivery.attempt}", self.worker_id]
+        if self.delivery.started_ms is not None:  # otherwise it ran in a process that is gone, which noted the start
+            started_ms = f"{self.delivery.started_ms:.3f}"
+            words += ("attempted_ms", started_ms)
+            if attempt == 1:
+                words += ("started_ms", started_ms)
+        for field in fields.items():
+            words += field
+        return ttl_s, len(words), *words

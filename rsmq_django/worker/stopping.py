@@ -33,18 +33,18 @@ class Stopping:
         self._grace_s = grace_s
         self._shared_state = shared_state
 
-    def heed_signals(self) -> None:
+    def handle_signals(self) -> None:
         """Stop on SIGTERM, SIGINT and SIGQUIT; at once on the second one."""
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
         self._wakeup.watch_signals()
 
-    def heed_supervisor(self) -> None:
+    def handle_supervisor(self) -> None:
         """Stop on SIGTERM, which the supervisor sends.
 
         A Ctrl-C reaches every process of the terminal; only the supervisor acts on it.
         """
-        signal.signal(signal.SIGTERM, self._on_told)
+        signal.signal(signal.SIGTERM, self._on_supervisor_signal)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)
         self._wakeup.watch_signals()
@@ -63,14 +63,14 @@ class Stopping:
         self.by, self.is_news = by, True
         self._wakeup.wake()
 
-    def _on_told(self, number: int, frame: FrameType | None) -> None:
+    def _on_supervisor_signal(self, number: int, frame: FrameType | None) -> None:
         """Stop at the time that the supervisor has set.
 
         Service managers send SIGTERM to every process of a service, and the supervisor passes on its own: the second
         signal must not shorten the time of running tasks.
         """
-        told = self._shared_state.stop_by if self._shared_state is not None else None
-        by = told or self.by or time.monotonic() + self._grace_s
+        requested = self._shared_state.stop_by if self._shared_state is not None else None
+        by = requested or self.by or time.monotonic() + self._grace_s
         is_news = self.by is None or by < self.by - 1
         self._stop_by(by)
         if is_news:

@@ -19,7 +19,7 @@ from .execute.execution import Execution
 from .execute.limits import admit
 from .execute.pool import Pool, Runnable
 from .execute.quarantine import Quarantine
-from .execute.stacks import StackAnswers
+from .execute.stacks import StackReporter
 from .fetch.polling import IdleTurn
 from .fetch.queues import split_reliable, work_queues_by_client
 from .fetch.wakeup import Subscription, Wakeup
@@ -113,7 +113,7 @@ class Worker:
         self.topics = TopicThreads(plan, names=options.topics, worker_id=options.worker_id)
         self.quarantine = Quarantine(self.pool)
         self.taken = 0
-        self._said_what_is_awaited = False
+        self._awaited_was_logged = False
         #: Whether the supervisor has ended.
         self._is_orphan = False
         self._stopping = Stopping(self.wakeup, grace_s=options.shutdown_timeout_s, shared_state=shared_state)
@@ -152,10 +152,10 @@ class Worker:
         try:
             while not self._is_done():
                 self._turn()
-                self._get_ready()
+                self._prepare_fetches()
                 at_most_s = SETTLE_WITHIN_S if self.pool.is_ahead else LONGEST_SLEEP_S
                 self.wakeup.sleep(self._next_turn_at, at_most_s=at_most_s)
-            has_finished = self._give_up_the_rest()
+            has_finished = self._release_the_rest()
             return self.topics.stop() and has_finished
         finally:
             self.topics.stop()
@@ -166,17 +166,17 @@ class Worker:
 
     def handle_signals(self) -> None:
         """Stop on SIGTERM, SIGINT and SIGQUIT; at once on the second one."""
-        self._stopping.heed_signals()
+        self._stopping.handle_signals()
 
-    def obey_supervisor(self, lifeline: int) -> None:
+    def handle_supervisor(self, lifeline: int) -> None:
         """Stop on SIGTERM, which the supervisor sends, and when the lifeline closes: the supervisor has ended."""
-        self._stopping.heed_supervisor()
+        self._stopping.handle_supervisor()
         self.wakeup.watch(lifeline, self._on_orphaned)
 
-    def tell_stacks(self, requests: int) -> None:
+    def report_stacks(self, requests: int) -> None:
         """Report the stacks of running tasks each time a byte is written into this pipe."""
         clients = [source.client for source in self.sources]
-        StackAnswers(requests, self.pool, clients, self.options.worker_id).start()
+        StackReporter(requests, self.pool, clients, self.options.worker_id).start()
 
     def _on_orphaned(self) -> None:
         logger.warning("the supervisor has ended; finishing running tasks")
@@ -211,10 +211,10 @@ class Worker:
         subscription = Subscription(
             source.client,
             channels,
-            ask=lambda: self._may_ask() and source.ask_early(),
-            on_publish=source.heard,
+            fetch=lambda: self._may_fetch() and source.send_prepared_fetch(),
+            on_publish=source.note_publish,
             on_cancellation=source.suspect_cancellations,
-            is_told=lambda: source.was_told_to_look,
+            has_wakeup=lambda: source.has_wakeup,
         )
         self.wakeup.subscribe(subscription)
         return subscription
@@ -226,8 +226,8 @@ class Worker:
         if self.shared_state is not None:
             self.shared_state.note_turn()
         if self.stop_by is not None:
-            self.topics.stop_soon()  # not in the signal handler: the events of threads have locks
-        if self.stop_by is not None or self.pool.is_stuck():
+            self._prepare_stop()
+        elif self.pool.is_stuck():
             self._give_back_waiting()
         was_idle = self.pool.is_idle
         for source in self.sources:
@@ -237,33 +237,42 @@ class Worker:
                 self.pool.cancel(cancelled)
         if was_idle and not self.pool.is_idle:
             self.wakeup.step_aside()
-        if self.shared_state is not None and not any(source.backoff.is_on for source in self.sources):
-            self.shared_state.beat()
-        if self._idle_turns is not None:
-            self._idle_turns.note_idle(self._room() > 0)
+        self._note_health()
         if self.stop_by is not None:
             for execution in executions_of(self.pool.running()):
                 execution.is_worker_stopping = True
         self.quarantine.advance(is_quiet=self.pool.is_idle and not any(each.has_settlements for each in self.sources))
         self.pool.interrupt_overdue()
-        self._say_what_is_awaited()
+        self._log_what_is_awaited()
 
-    def _get_ready(self) -> None:
+    def _prepare_stop(self) -> None:
+        """Receive nothing more; not in the signal handler, because the events of threads have locks."""
+        self.topics.stop_soon()
+        self._give_back_waiting()
+
+    def _note_health(self) -> None:
+        """Tell the supervisor and the other processes that the main loop turns."""
+        if self.shared_state is not None and not any(source.backoff.is_on for source in self.sources):
+            self.shared_state.note_poll()
+        if self._idle_turns is not None:
+            self._idle_turns.note_idle(self._room() > 0)
+
+    def _prepare_fetches(self) -> None:
         """Prepare the fetches that are sent after a wake-up, while there is time."""
         room = self._room() if self.pool.is_idle else 0
         for source in self.sources:
-            source.get_ready(room, at_most=self._left)
+            source.prepare_fetch(room, at_most=self._left)
 
-    def _may_ask(self) -> bool:
+    def _may_fetch(self) -> bool:
         """Return whether messages are wanted, and are not being fetched for the free room already."""
-        is_quiet = self.shared_state is not None and self.shared_state.is_quiet
-        return self.stop_by is None and not is_quiet and not any(source.is_looking for source in self.sources)
+        is_paused = self.shared_state is not None and self.shared_state.is_paused
+        return self.stop_by is None and not is_paused and not any(source.is_fetch_pending for source in self.sources)
 
     def _take(self, source: QueueSource | ReliableSource) -> Iterator[Execution]:
         deliveries = source.exchange(min(self._room(), self.pool.portion), at_most=self._left)
-        if deliveries and self._may_ask_ahead(deliveries):
+        if deliveries and self._may_fetch_ahead(deliveries):
             room = min(self._room() - len(deliveries), self.pool.portion)
-            source.ask_ahead(room, at_most=self._left - len(deliveries))
+            source.fetch_ahead(room, at_most=self._left - len(deliveries))
         notifier = self.notifier
         arrived = [Execution(delivery, sink=source, notifier=notifier) for delivery in deliveries]
         if source.statistics is not None and arrived:
@@ -278,24 +287,24 @@ class Worker:
             self.taken += 1
             yield execution
 
-    def _may_ask_ahead(self, deliveries: Sequence[Delivery]) -> bool:
+    def _may_fetch_ahead(self, deliveries: Sequence[Delivery]) -> bool:
         """Return whether the next exchange may be sent before these are handed out: no other server waits for its
         turn, and none of the messages has to run alone.
         """
         return len(self.sources) == 1 and not any(map(attrgetter("crashes"), deliveries))
 
-    def _say_what_is_awaited(self) -> None:
+    def _log_what_is_awaited(self) -> None:
         """Log once, in a worker that stops when no message is left, why it does not stop yet."""
-        if not self.options.until_empty or self._said_what_is_awaited or not self.pool.is_idle:
+        if not self.options.until_empty or self._awaited_was_logged or not self.pool.is_idle:
             return
         if all(source.is_idle and source.is_drained for source in self.sources) and not self._is_done():
-            self._said_what_is_awaited = True
+            self._awaited_was_logged = True
             logger.info(
                 "nothing is ready; waiting for delayed messages and messages in flight elsewhere (--batch stops here)"
             )
 
     def _room(self) -> int:
-        if not self._may_ask() or self.quarantine.is_wanted():
+        if not self._may_fetch() or self.quarantine.is_wanted():
             return 0
         return min(self.pool.room(), self._left)
 
@@ -315,9 +324,9 @@ class Worker:
         if self._is_done() or self._stopping.is_news:
             return 0.0
         room = self._room()
-        patience_s = SETTLE_WITHIN_S if self.pool.is_ahead else 0.0
-        times = [source.next_exchange_at(room, patience_s=patience_s) for source in self.sources]
-        times += [self.pool.next_interruption_at(), self.quarantine.next_look_at()]
+        settle_within_s = SETTLE_WITHIN_S if self.pool.is_ahead else 0.0
+        times = [source.next_exchange_at(room, settle_within_s=settle_within_s) for source in self.sources]
+        times += [self.pool.next_interruption_at(), self.quarantine.next_check_at()]
         if self.stop_by is not None:
             times.append(self.stop_by)
         return min((when for when in times if when is not None), default=None)
@@ -333,11 +342,12 @@ class Worker:
             return self.topics.is_idle
         if self.options.max_tasks is not None and self.taken >= self.options.max_tasks:
             return True
-        if (self.options.until_empty or self.options.until_drained) and not self.topics.is_drained:
-            return False
+        return self._ends_by_itself and self.topics.is_drained and self._is_out_of_messages()
+
+    def _is_out_of_messages(self) -> bool:
         if self.options.until_empty:
             return all(source.is_empty for source in self.sources)
-        return self.options.until_drained and all(source.is_drained for source in self.sources)
+        return all(source.is_drained for source in self.sources)
 
     @property
     def _ends_by_itself(self) -> bool:
@@ -363,7 +373,7 @@ class Worker:
         """Return whether it is certain that no message of this worker needs recovery."""
         return all(source.holds_nothing for source in self.sources if isinstance(source, QueueSource))
 
-    def _give_up_the_rest(self) -> bool:
+    def _release_the_rest(self) -> bool:
         """Release running messages, so that another worker can run them at once. Returns whether there were none."""
         if stuck := self._ends_by_itself and self._is_stuck:
             logger.error("outcomes refused by a damaged queue are dropped; those messages run again after its repair")

@@ -52,7 +52,7 @@ def test_processes_that_end_at_once_are_not_started_in_a_storm(
 ):
     log = run_supervisor(
         """
-Supervisor._be_a_child = lambda self, *parts: os._exit(70)
+Supervisor._run_child = lambda self, *parts: os._exit(70)
 fork, forked_at = os.fork, []
 def fork_and_end_after_seven():
     pid = fork()

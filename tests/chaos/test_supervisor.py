@@ -419,7 +419,7 @@ def test_last_fetch_of_a_killed_process_is_found_although_it_was_carried_out_lat
     wait_until(is_found)
 
     assert (
-        maintenance.next_look_at(has_children=False) is not None
+        maintenance.next_check_at(has_children=False) is not None
     )  # once more after a while, for a server that is slow
 
 
@@ -526,7 +526,7 @@ def test_supervisor_without_children_sleeps_until_it_may_start_one(project: Conf
     supervisor = Supervisor(queue_settings([]), SupervisorOptions(processes=1, worker=options))
     supervisor._start_at = time.monotonic() + 5
 
-    assert supervisor._next_look_at() == supervisor._start_at
+    assert supervisor._next_check_at() == supervisor._start_at
 
 
 # -- Resources ---------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from rsmq_django.tasks.results import _read_fields, task_result
 from rsmq_django.tasks.sealing import seal, unseal
 from rsmq_django.tasks.workflow_shape import read_shape
 from rsmq_django.tasks.workflow_state import read_outcome
-from rsmq_django.worker.fetch import steps
+from rsmq_django.worker.fetch import exchange as steps
 from rsmq_django.worker.lease import inflight as holds
 from tests.fuzz.budget import examples
 

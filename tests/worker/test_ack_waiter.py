@@ -112,15 +112,15 @@ def test_damaged_queue_does_not_block_waiting_consumers_of_other_queues(project:
 
 
 def test_waiting_calls_wait_for_one_lease_at_most():
-    ack_waiter = AckWaiter(patience_s=0.01)
+    ack_waiter = AckWaiter(most_s=0.01)
 
     ack_waiter.wait()
-    asyncio.run(ack_waiter.await_it())
+    asyncio.run(ack_waiter.await_release())
 
 
 async def test_coroutine_that_is_cancelled_while_it_waits_has_ended():
-    ack_waiter = AckWaiter(patience_s=60)
-    waiting = asyncio.ensure_future(ack_waiter.await_it())
+    ack_waiter = AckWaiter(most_s=60)
+    waiting = asyncio.ensure_future(ack_waiter.await_release())
     await asyncio.sleep(0)
 
     waiting.cancel()
@@ -145,7 +145,7 @@ def test_attempt_that_only_waits_for_redis_when_a_shutdown_ends_is_not_released(
     worker.pool.submit(Execution(delivery, sink=source, notifier=worker.notifier))
     wait_until(lambda: delivery.ack_waiter.is_awaited)
 
-    assert worker._give_up_the_rest(), "everything has ended"
+    assert worker._release_the_rest(), "everything has ended"
 
     assert left() == 0
     assert server.redis.hgetall("rsmq::released:default") == {}

@@ -31,9 +31,8 @@ from rsmq_django.tasks import Failure, call, chain, group
 from rsmq_django.tasks.compat import task_backends
 from rsmq_django.worker.delivery import Delivery, WorkQueue
 from rsmq_django.worker.execute.execution import Execution
-from rsmq_django.worker.lease.pending import Settlement
 from rsmq_django.worker.lease.settle import settle_calls
-from rsmq_django.worker.outcomes import Outcome
+from rsmq_django.worker.outcomes import Outcome, Settlement
 from rsmq_django.worker.report.notifications import Notifier
 from rsmq_django.worker.supervise.recovery import _NoSink
 from tests.redis_server import PrivateServer

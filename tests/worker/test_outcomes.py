@@ -11,9 +11,8 @@ from rsmq_django.core import Message, SettleResult
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Postpone, Retry, TaskContext, consumer, fixed
 from rsmq_django.worker.execute.execution import Execution
-from rsmq_django.worker.lease.pending import Settlement
 from rsmq_django.worker.lease.settle import settle_calls
-from rsmq_django.worker.outcomes import NOTHING_RETURNED
+from rsmq_django.worker.outcomes import NOTHING_RETURNED, Settlement
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.workshop import (

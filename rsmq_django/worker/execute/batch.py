@@ -54,9 +54,9 @@ class Batch:
         for each in self.executions:
             each.begin()
         while members := self._ready():
-            with self._lent(members) as lead:
+            with self._shared_call(members) as lead:
                 result = lead.perform()
-            for execution, own in _shared_out(members, result):
+            for execution, own in _results_of_members(members, result):
                 outcomes.append(execution.end(own))
                 del self._open[execution]
         for each in list(self._open):
@@ -70,9 +70,9 @@ class Batch:
         for each in self.executions:
             await each.abegin()
         while members := self._ready():
-            with self._lent(members) as lead:
+            with self._shared_call(members) as lead:
                 result = await lead.aperform()
-            for execution, own in _shared_out(members, result):
+            for execution, own in _results_of_members(members, result):
                 outcomes.append(await execution.aend(own))
                 del self._open[execution]
         for each in list(self._open):
@@ -85,7 +85,7 @@ class Batch:
     @property
     def ack_waiters(self) -> list[AckWaiter]:
         """Return the waiters for the outcomes of the members; empty without `ack="each"`."""
-        return [told for each in self.executions for told in each.ack_waiters]
+        return [waiter for each in self.executions for waiter in each.ack_waiters]
 
     @property
     def interrupted(self) -> bool:
@@ -123,10 +123,10 @@ class Batch:
         return [each for each in self._open if each.may_run and each.reason_not_to_run() is None]
 
     @contextmanager
-    def _lent(self, members: Sequence[Execution]) -> Iterator[Execution]:
+    def _shared_call(self, members: Sequence[Execution]) -> Iterator[Execution]:
         """Replace the call of the first member by one call for all members."""
         lead = self.lead = members[0]
-        own, own_args, own_kwargs, own_limit = lead.work, lead.args, lead.kwargs, lead.time_limit
+        own, own_args, own_kwargs, own_limit = lead.handler, lead.args, lead.kwargs, lead.time_limit
         assert own is not None
         function, items = own.func, [_item(each) for each in members]
 
@@ -134,13 +134,13 @@ class Batch:
             current_run.set(None)  # no single member runs here; each item knows its own run
             return function([replace(items[0], args=list(given))] if given else items)
 
-        lead.work, lead.kwargs = replace(own, func=call_for_all), {}
+        lead.handler, lead.kwargs = replace(own, func=call_for_all), {}
         lead.args = [] if lead.takes_from is None else own_args
         lead.time_limit, lead.began_at = self.time_limit, time.monotonic()
         try:
             yield lead
         finally:
-            lead.work, lead.args, lead.kwargs, lead.time_limit = own, own_args, own_kwargs, own_limit
+            lead.handler, lead.args, lead.kwargs, lead.time_limit = own, own_args, own_kwargs, own_limit
 
 
 def in_batches(executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
@@ -151,7 +151,7 @@ def in_batches(executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
     """
     begun: dict[Hashable, Batch] = {}
     for execution in executions:
-        size = execution.work.options.batch if execution.work is not None else None
+        size = execution.handler.options.batch if execution.handler is not None else None
         if size is None:
             yield execution
         elif execution.is_suspect or _takes_from_workflow(execution):
@@ -196,13 +196,13 @@ def _key(execution: Execution) -> Hashable:
 
 
 def _item(execution: Execution) -> Any:
-    assert execution.work is not None
-    if execution.work.task is None:
+    assert execution.handler is not None
+    if execution.handler.task is None:
         return execution.args[0]  # the message, for a consumer
     return BatchCall(execution.task_id, execution.args, execution.kwargs, CurrentTask(execution))
 
 
-def _shared_out(members: Sequence[Execution], result: Result) -> list[tuple[Execution, Result]]:
+def _results_of_members(members: Sequence[Execution], result: Result) -> list[tuple[Execution, Result]]:
     """Return the result of each member from the result of the call; empty if the call did not take place."""
     run_us = members[0].run_us
     if run_us is None:  # the lead was cancelled at the last moment

@@ -11,30 +11,27 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ...conf.settings import get_settings
 from ...core.limits import MAX_SECONDS
 from ...core.log_lines import get_logger
-from ...tasks.compat import TaskResult
-from ...tasks.envelope import Envelope, Unreadable
+from ...tasks.envelope import Unreadable
 from ...tasks.expiry import TaskExpired, has_expired
 from ...tasks.interrupts import TaskCancelled
-from ...tasks.membership import META, Membership
+from ...tasks.membership import META
 from ...tasks.options import is_number_of_attempts
 from ...tasks.retry import Postpone, RetryPolicy, exponential
 from ...tasks.workflow_proofs import ForgedArgument
-from ..delivery import AckWaiter, Delivery
+from ..delivery import AckWaiter, AttemptState, Delivery
 from ..outcomes import NOTHING_RETURNED, Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
 from ..report.clock import ServerClock
 from ..report.notifications import Notifier, one_line, traceback_of
 from .interrupt import TimeLimit, interrupt
 from .invoke import Raised, Result, Returned, aresult_of, result_of
-from .resolve import UNKNOWN_TASK, Work, find_work, log_unknown_task, unknown_task_wait_s
+from .pool import Runnable
+from .resolve import UNKNOWN_TASK, find_handler, log_unknown_task, unknown_task_wait_s
 from .workflow import WorkflowGone
-
-if TYPE_CHECKING:
-    from .batch import Batch
 
 logger = get_logger(__name__)
 
@@ -58,98 +55,71 @@ class AckSink(Protocol):
     def note_interruption(self, execution: Execution) -> None: ...
 
 
-class Execution:
-    """One attempt at one message."""
+class SharedCall(Runnable, Protocol):
+    """One call for several executions; see batch.py."""
 
-    #: Arguments of the function; set when the message has work.
-    args: list[Any]
-    kwargs: dict[str, Any]
+    #: The member whose call runs.
+    lead: Execution
+
+    @property
+    def is_cancelled(self) -> bool: ...
+
+
+class Execution(AttemptState):
+    """One attempt at one message."""
 
     __slots__ = (
         "acks_each",
-        "notifier",
-        "args",
-        "asked_to_end_with",
         "batch",
-        "began_at",
-        "delivery",
-        "sink",
-        "ended_at",
-        "envelope",
-        "finished_ms",
-        "unfinished_as",
         "hard_timeout_s",
-        "interrupted",
         "is_async",
         "is_suspect",
-        "is_worker_stopping",
-        "keep_result_s",
-        "kwargs",
-        "max_attempts",
         "may_run",
-        "meta",
-        "path",
-        "places",
-        "run_us",
-        "takes_from",
-        "task_result",
-        "thread_id",
-        "time_limit",
+        "sink",
+        "unfinished_as",
         "unreadable",
-        "was_interrupted",
-        "work",
     )
+
+    notifier: Notifier
+    time_limit: TimeLimit | None
 
     def __init__(self, delivery: Delivery, *, sink: AckSink, notifier: Notifier) -> None:
         self.delivery = delivery
         self.notifier = notifier
         self.sink = sink
-        #: When the function was called and when it ended, on the monotonic clock.
         self.began_at = 0.0
-        self.ended_at: float | None = None
-        #: Server time at which its outcome was known.
-        self.finished_ms: float | None = None
-        #: Run time of the function; None until it has ended.
-        self.run_us: int | None = None
-        #: The function; None when the message cannot be read.
-        self.work: Work | None = None
-        #: The membership of a call whose workflow provides its first argument when it runs; else None.
-        self.takes_from: Membership | None = None
+        self.ended_at = None
+        self.finished_ms = None
+        self.run_us = None
+        self.handler = None
+        self.takes_from = None
+        #: Why the message cannot be read; None if it can.
         self.unreadable: Unreadable | None = None
-        #: The dotted path of the function; "" when the message does not name one.
         self.path = ""
-        #: The task call; None when the message could not be decoded as one.
-        self.envelope: Envelope | None = None
+        self.envelope = None
         self.max_attempts = delivery.work_queue.settings.max_attempts
-        #: Options of features for the call; None when it uses none.
-        self.meta: dict[str, Any] | None = None
-        #: Keys of the limits in which it may hold a slot until it ends; see limits.py.
-        self.places: tuple[str, ...] = ()
+        self.meta = None
+        self.places = ()
         #: Whether the function is a coroutine function.
         self.is_async = False
         #: Whether a process died while it ran this message. It runs alone then, see quarantine.py.
         self.is_suspect = delivery.crashes > 0
-        self.time_limit: TimeLimit | None = None
+        self.time_limit = None
         #: The run time after which the supervisor kills the process.
         self.hard_timeout_s: float | None = None
         #: Whether its thread or coroutine waits until Redis knows the outcome.
         self.acks_each = False
-        #: The thread that runs the function, and the exception to interrupt it with; see interrupt.py.
-        self.thread_id: int | None = None
-        self.asked_to_end_with: type[BaseException] | None = None
+        self.thread_id = None
+        self.asked_to_end_with = None
         self.was_interrupted = False
-        #: How long the finished result is kept; 0 for messages without one.
         self.keep_result_s = 0
         #: The batch that it is a member of; None for functions that take no batches.
-        self.batch: Batch | None = None
-        #: Set when the worker is stopping and does not wait for it any more.
+        self.batch: SharedCall | None = None
         self.interrupted = False
-        #: Set when the worker begins to stop: the message is given back if its function has not been called.
         self.is_worker_stopping = False
-        #: The outcome in that case, unless the message is given back.
+        #: The outcome when the worker does not wait for it any more; None to give the message back.
         self.unfinished_as: Outcome | None = None
-        #: Made when a signal or the task's context first asks for it.
-        self.task_result: TaskResult[..., Any] | None = None
+        self.task_result = None
         self.read()
         #: Whether an attempt is left. A message whose worker died in each attempt runs out of attempts, too.
         self.may_run = self.unreadable is None and delivery.attempt <= self.max_attempts
@@ -171,7 +141,7 @@ class Execution:
     def read(self) -> None:
         """Find the function and the arguments of the message."""
         try:
-            work = self.work = find_work(self)
+            handler = self.handler = find_handler(self)
         except Unreadable as error:
             self.unreadable, self.envelope = error, error.envelope
             if error.reason == "wrong_arguments" and error.envelope is not None:
@@ -183,16 +153,16 @@ class Execution:
             logger.exception("message %s cannot be read", self.delivery.message.id)
             self.unreadable = Unreadable("undecodable", f"cannot be read: {one_line(error)}")
             return
-        options = work.options
-        self.path, self.is_async, self.keep_result_s = work.path, work.is_async, work.keep_result_s
+        options = handler.options
+        self.path, self.is_async, self.keep_result_s = handler.path, handler.is_async, handler.keep_result_s
         self.max_attempts = options.max_attempts or self.max_attempts
         if self.meta is not None and is_number_of_attempts(most := self.meta.get("max_attempts")):
             self.max_attempts = most
         self.hard_timeout_s = options.hard_timeout_s
         if options.ack == "each":
             self.acks_each = True
-            self.delivery.ack_waiter = AckWaiter(patience_s=self.delivery.work_queue.lease_s)
-        if options.timeout_s is not None and not work.is_async:
+            self.delivery.ack_waiter = AckWaiter(most_s=self.delivery.work_queue.lease_s)
+        if options.timeout_s is not None and not handler.is_async:
             self.time_limit = TimeLimit(options.timeout_s)
 
     def begin(self) -> None:
@@ -248,7 +218,7 @@ class Execution:
         if isinstance(result, Returned):
             return NOTHING_RETURNED if result.value is None else self._decide_return(result.value)
         if isinstance(result, Unreadable):
-            if result.reason == UNKNOWN_TASK and (outcome := self._left_to_others(result)) is not None:
+            if result.reason == UNKNOWN_TASK and (outcome := self._postpone_unknown(result)) is not None:
                 return outcome
             return self.give_up(result.reason, result)
         if self.interrupted:
@@ -276,14 +246,6 @@ class Execution:
     def interrupt(self, kind: type[BaseException]) -> bool:
         """Interrupt the function on its thread; return whether it is running."""
         return interrupt(self, kind)
-
-    def check_reading(self) -> None:
-        """End the attempt while its argument is being read if it was interrupted or the worker is stopping."""
-        if self.asked_to_end_with is not None:
-            raise self.asked_to_end_with
-        if self.is_worker_stopping:
-            self.interrupted = True
-            raise _WorkerStops
 
     def end_unfinished(self) -> Outcome:
         """Return the outcome of an attempt that is cut off by the end of the worker, and ignore any later result.
@@ -318,37 +280,16 @@ class Execution:
         return self.finished_ms is not None
 
     @property
-    def task_id(self) -> str:
-        """Return the id of the task, which all its attempts share; without one, the id of the message."""
-        envelope = self.envelope
-        return envelope.id if envelope is not None else self.delivery.message.id
-
-    @property
     def policy(self) -> RetryPolicy:
         """Return the policy for failures."""
-        return self.work.options.retry_policy(self.max_attempts) if self.work else RetryPolicy(self.max_attempts)
-
-    @property
-    def dead_letter_queue(self) -> str | None:
-        """Return the dead-letter queue of the message; None if the message is deleted when it fails for good.
-
-        This is the task's own dead-letter queue, or that of its queue. A message that came from the former, or from a
-        queue that follows it in the chain of dead-letter queues, moves to the next one. So no message goes in circles.
-        """
-        options = self.work.options if self.work is not None else None
-        following = self.delivery.work_queue.settings.dead_letter
-        if options is None or options.dead_letter_queue is None:
-            return following
-        own = options.named_dead_letters
-        is_there = own is not None and self.delivery.work_queue.base_name in get_settings().dead_letter_chain(own)
-        return following if is_there else own
+        return self.handler.options.retry_policy(self.max_attempts) if self.handler else RetryPolicy(self.max_attempts)
 
     @property
     def will_run(self) -> bool:
         """Return whether the function would be called now."""
         return self.reason_not_to_run() is None
 
-    def _left_to_others(self, error: Unreadable) -> Postponed | None:
+    def _postpone_unknown(self, error: Unreadable) -> Postponed | None:
         wait_s = unknown_task_wait_s(self.delivery, now_ms=self.sink.clock.now_ms())
         if wait_s is None:
             return None
@@ -356,7 +297,7 @@ class Execution:
         return Postponed(wait_s, str(error), has_run=False)
 
     def _decide_return(self, value: Any) -> Outcome:
-        if self.work is None or self.work.task is None:
+        if self.handler is None or self.handler.task is None:
             return NOTHING_RETURNED
         try:
             encoded = _encode(value)
@@ -399,10 +340,6 @@ class Execution:
             wait_s = exponential()(self.delivery.attempt)
             logger.exception("the backoff of %s raised; retrying in %.1f s instead", self.path, wait_s)
             return wait_s
-
-
-class _WorkerStops(Exception):
-    """The worker began to stop before the function was called."""
 
 
 class _WorkerDied(Exception):

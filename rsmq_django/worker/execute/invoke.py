@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from asgiref.sync import sync_to_async
 from django.core.cache import caches
@@ -28,11 +28,9 @@ from ...tasks.middleware import chain
 from ...tasks.retry import TaskTimeout
 from ...tasks.running import CurrentTask, TaskContext, current_run
 from ...tasks.tracing import processing, tracer
+from ..delivery import AttemptState
 from .interrupt import call_interruptibly
 from .workflow import atake_argument, take_argument
-
-if TYPE_CHECKING:
-    from .execution import Execution
 
 
 @dataclass(slots=True)
@@ -56,112 +54,112 @@ class Raised:
 Result = Returned | Raised | Unreadable
 
 
-def result_of(execution: Execution) -> Result:
+def result_of(attempt: AttemptState) -> Result:
     """Call the function on this thread, with fresh database connections around it."""
     try:
         close_stale_connections()
-        if execution.time_limit is None:
-            value = _call_with_argument(execution)
+        if attempt.time_limit is None:
+            value = _call_with_argument(attempt)
         else:
-            with execution.time_limit:
-                value = _call_with_argument(execution)
+            with attempt.time_limit:
+                value = _call_with_argument(attempt)
         return RETURNED_NOTHING if value is None else Returned(value)
     except BaseException as error:  # a task may raise anything; the worker continues
         return Raised(error)
     finally:
-        execution.ended_at = time.monotonic()
-        execution.run_us = int((execution.ended_at - execution.began_at) * 1e6)
-        if execution.was_interrupted:
+        attempt.ended_at = time.monotonic()
+        attempt.run_us = int((attempt.ended_at - attempt.began_at) * 1e6)
+        if attempt.was_interrupted:
             drop_connections()
         else:
             close_unusable_connections()
 
 
-async def aresult_of(execution: Execution) -> Result:
+async def aresult_of(attempt: AttemptState) -> Result:
     """See result_of()."""
-    assert execution.work is not None
+    assert attempt.handler is not None
     try:
-        timeout_s = execution.work.options.timeout_s
+        timeout_s = attempt.handler.options.timeout_s
         if timeout_s is not None:
-            return await _acall_limited(execution, timeout_s)
-        if execution.takes_from is not None:
-            await atake_argument(execution)
-        return Returned(await _acall(execution))
+            return await _acall_limited(attempt, timeout_s)
+        if attempt.takes_from is not None:
+            await atake_argument(attempt)
+        return Returned(await _acall(attempt))
     except BaseException as error:
         return Raised(error)
     finally:
-        execution.ended_at = time.monotonic()
-        execution.run_us = int((execution.ended_at - execution.began_at) * 1e6)
-        if is_look_due(execution.ended_at):
+        attempt.ended_at = time.monotonic()
+        attempt.run_us = int((attempt.ended_at - attempt.began_at) * 1e6)
+        if is_check_due(attempt.ended_at):
             await close_unusable_connections_async()
 
 
-async def _acall_limited(execution: Execution, timeout_s: float) -> Result:
+async def _acall_limited(attempt: AttemptState, timeout_s: float) -> Result:
     try:
         async with asyncio.timeout(timeout_s) as limit:
-            if execution.takes_from is not None:
-                await atake_argument(execution)
-            return Returned(await _acall(execution))
+            if attempt.takes_from is not None:
+                await atake_argument(attempt)
+            return Returned(await _acall(attempt))
     except TimeoutError as error:
         return Raised(TaskTimeout() if limit.expired() else error)
 
 
-def _call_with_argument(execution: Execution) -> Any:
-    if execution.takes_from is not None:
-        take_argument(execution)
-    return call_interruptibly(_call_surrounded, execution)
+def _call_with_argument(attempt: AttemptState) -> Any:
+    if attempt.takes_from is not None:
+        take_argument(attempt)
+    return call_interruptibly(_call_surrounded, attempt)
 
 
-def _call_surrounded(execution: Execution) -> Any:
-    current_run.set(execution)
+def _call_surrounded(attempt: AttemptState) -> Any:
+    current_run.set(attempt)
     if tracer() is None and chain() is None:  # no middleware and no tracing
-        return _call(execution)
-    with _span(execution), _middleware(execution):
-        return _call(execution)
+        return _call(attempt)
+    with _span(attempt), _middleware(attempt):
+        return _call(attempt)
 
 
-def _acall(execution: Execution) -> Awaitable[Any]:
-    current_run.set(execution)
+def _acall(attempt: AttemptState) -> Awaitable[Any]:
+    current_run.set(attempt)
     is_bare = tracer() is None and chain() is None
-    return await_in_one_process(_call(execution)) if is_bare else _acall_surrounded(execution)
+    return await_in_one_process(_call(attempt)) if is_bare else _acall_surrounded(attempt)
 
 
-async def _acall_surrounded(execution: Execution) -> Any:
-    with _span(execution), _middleware(execution):
-        return await await_in_one_process(_call(execution))
+async def _acall_surrounded(attempt: AttemptState) -> Any:
+    with _span(attempt), _middleware(attempt):
+        return await await_in_one_process(_call(attempt))
 
 
-def _call(execution: Execution) -> Any:
-    work = execution.work
-    assert work is not None
-    args, kwargs = execution.args, execution.kwargs
-    if work.task is not None and work.task.takes_context:
-        context = TaskContext.of(execution, task_result=execution.notifier.task_result(execution))
+def _call(attempt: AttemptState) -> Any:
+    handler = attempt.handler
+    assert handler is not None
+    args, kwargs = attempt.args, attempt.kwargs
+    if handler.task is not None and handler.task.takes_context:
+        context = TaskContext.of(attempt, task_result=attempt.notifier.task_result(attempt))
         args = [context, *args]
-    if not work.options.once:
-        return call_in_one_process(work.func, args, kwargs)
+    if not handler.options.once:
+        return call_in_one_process(handler.func, args, kwargs)
     # Only here: its table belongs to an application that most projects do not install.
     from ...outbox.inbox import run_once
 
-    return run_once(execution.task_id, execution.path, lambda: call_in_one_process(work.func, args, kwargs))
+    return run_once(attempt.task_id, attempt.path, lambda: call_in_one_process(handler.func, args, kwargs))
 
 
-def _middleware(execution: Execution) -> AbstractContextManager[None]:
+def _middleware(attempt: AttemptState) -> AbstractContextManager[None]:
     middleware = chain()
-    return nullcontext() if middleware is None else middleware.around(CurrentTask(execution))
+    return nullcontext() if middleware is None else middleware.around(CurrentTask(attempt))
 
 
-def _span(execution: Execution) -> AbstractContextManager[object]:
-    delivery, envelope = execution.delivery, execution.envelope
+def _span(attempt: AttemptState) -> AbstractContextManager[object]:
+    delivery, envelope = attempt.delivery, attempt.envelope
     return processing(
         delivery.work_queue.name,
-        execution.path,
+        attempt.path,
         meta=envelope.meta if envelope else None,
         message_id=delivery.message.id,
         task_id=envelope.id if envelope else "",
         attempt=delivery.attempt,
         body_bytes=len(delivery.message.body),
-        worker_id=execution.notifier.worker_id,
+        worker_id=attempt.notifier.worker_id,
     )
 
 
@@ -187,32 +185,32 @@ def share_handlers() -> None:
 _FRESH_S = 1.0
 
 
-class _Looks(threading.local):
+class _Checks(threading.local):
     #: Whether this thread ever connected to a database. Asking Django costs more than a short task.
     has_connected = False
     #: When its connections were last checked, on the monotonic clock.
-    looked_at = 0.0
+    checked_at = 0.0
     #: The connections belong to the code that runs tasks in this thread (a test), so they are not closed.
     are_kept = False
 
 
-_here = _Looks()
+_here = _Checks()
 
 #: Async tasks share one database thread; checking it after each of them would cost more than the task.
 _ASYNC_INTERVAL_S = 1.0
-_last_async_look = 0.0
+_last_async_check = 0.0
 
 
 def close_stale_connections() -> None:
     """Close this thread's connections that may have broken while it was idle. Called before a task."""
-    if _here.has_connected and time.monotonic() - _here.looked_at > _FRESH_S:
+    if _here.has_connected and time.monotonic() - _here.checked_at > _FRESH_S:
         close_unusable_connections()
 
 
 def close_unusable_connections() -> None:
     """Close this thread's connections that are broken or older than CONN_MAX_AGE, as Django does around a request."""
     if _here.has_connected and not _here.are_kept:
-        _here.looked_at = time.monotonic()
+        _here.checked_at = time.monotonic()
         close_old_connections()
 
 
@@ -243,15 +241,15 @@ def connections_kept() -> Iterator[None]:
         _here.are_kept = False
 
 
-def is_look_due(now: float) -> bool:
+def is_check_due(now: float) -> bool:
     """Return whether close_unusable_connections_async() is due; `now` is on the monotonic clock."""
-    return now - _last_async_look >= _ASYNC_INTERVAL_S
+    return now - _last_async_check >= _ASYNC_INTERVAL_S
 
 
 async def close_unusable_connections_async() -> None:
     """See close_unusable_connections(); runs on the thread that async code uses for the database."""
-    global _last_async_look
-    _last_async_look = time.monotonic()
+    global _last_async_check
+    _last_async_check = time.monotonic()
     await sync_to_async(close_unusable_connections)()
 
 

@@ -18,6 +18,7 @@ from ...core.keys import queue_keys
 from ...core.log_lines import get_logger
 from ...core.transport.call import Argument, Call
 from ...tasks.limits import Limit, keys_of_limit
+from ..delivery import AttemptState
 from ..outcomes import Postponed
 from .execution import Execution
 
@@ -33,7 +34,7 @@ MOST_ROUNDS = 3
 
 
 @dataclass(slots=True)
-class Answer:
+class LimitAnswer:
     """The reply of the limits for one message."""
 
     may_run: bool
@@ -41,11 +42,11 @@ class Answer:
     #: False when the reply was lost: a slot may be taken nevertheless.
     is_sure: bool = True
     #: Queues to read before the next check.
-    look_at: list[str] = field(default_factory=list)
+    queues_to_read: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Question:
+class LimitCheck:
     """A message of a limited task, and the queues that have to be read for it."""
 
     execution: Execution
@@ -53,18 +54,18 @@ class Question:
     keys: list[tuple[str, str]]
 
     @property
-    def call(self) -> Call[Answer]:
+    def call(self) -> Call[LimitAnswer]:
         """Return the call that checks the limits and takes the slots."""
-        work, delivery = self.execution.work, self.execution.delivery
-        assert work is not None
+        handler, delivery = self.execution.handler, self.execution.delivery
+        assert handler is not None
         namespace = delivery.work_queue.queue.client.namespace
         keys = [key for both in self.keys for key in both]
         for name in self.queues:
             keys += queue_keys(namespace, name).messages, queue_keys(namespace, name).settings
         lease_ms = round(delivery.work_queue.lease_s * 1000)
         args: list[Argument] = [*delivery.receipt, lease_ms, round(_least_wait_s(self.execution) * 1000)]
-        args.append(len(work.options.limits))
-        for limit in work.options.limits:
+        args.append(len(handler.options.limits))
+        for limit in handler.options.limits:
             args += limit.words()
         # Without a subject, an error names the keys: the key of a limit is as likely to be damaged as the queue's.
         return Call("tasks/limits/take", tuple(keys), (*args, *self.queues), _read)
@@ -73,11 +74,11 @@ class Question:
 def admit(client: Client, arrived: Sequence[Execution]) -> list[Execution]:
     """Return the messages that may run now, in order; the others are settled as postponed."""
     # A message without attempts left, cancelled or expired does not run: it needs no slot.
-    limited = [each for each in arrived if each.work is not None and each.work.options.limits and each.will_run]
+    limited = [each for each in arrived if each.handler is not None and each.handler.options.limits and each.will_run]
     if not limited:
         return list(arrived)
     refused = set()
-    for execution, answer in _ask(client, limited):
+    for execution, answer in _check(client, limited):
         if not answer.may_run:
             refused.add(execution)
             if answer.is_sure:
@@ -86,73 +87,73 @@ def admit(client: Client, arrived: Sequence[Execution]) -> list[Execution]:
     return [execution for execution in arrived if execution not in refused]
 
 
-def note_places(execution: Execution) -> None:
+def find_places(execution: Execution) -> None:
     """Find the limits in which a message of another process may hold slots; free() frees them."""
-    if execution.work is not None and execution.work.options.limits:
+    if execution.handler is not None and execution.handler.options.limits:
         _keys(execution)
         # A function given as `by` may have connected to a database, and this process forks.
-        if any(callable(limit.by) for limit in execution.work.options.limits):
+        if any(callable(limit.by) for limit in execution.handler.options.limits):
             connections.close_all()
 
 
-def free(execution: Execution) -> Call[int]:
+def free(attempt: AttemptState) -> Call[int]:
     """Return the call that frees the slots of a message whose run has ended."""
-    message_id, receive_count = execution.delivery.receipt
-    return Call("tasks/limits/free", execution.places, (message_id, receive_count), int, repeatable=True)
+    message_id, receive_count = attempt.delivery.receipt
+    return Call("tasks/limits/free", attempt.places, (message_id, receive_count), int, repeatable=True)
 
 
-def _ask(client: Client, limited: Sequence[Execution]) -> list[tuple[Execution, Answer]]:
-    answers: list[tuple[Execution, Answer]] = []
-    questions = [Question(each, [each.delivery.work_queue.name], _keys(each)) for each in limited]
+def _check(client: Client, limited: Sequence[Execution]) -> list[tuple[Execution, LimitAnswer]]:
+    answers: list[tuple[Execution, LimitAnswer]] = []
+    checks = [LimitCheck(each, [each.delivery.work_queue.name], _keys(each)) for each in limited]
     for _ in range(MOST_ROUNDS):
-        open_questions = []
-        for question, answer in zip(questions, _answers(client, questions), strict=True):
-            if answer.look_at:
-                question.queues += answer.look_at
-                open_questions.append(question)
+        open_checks = []
+        for check, answer in zip(checks, _answers(client, checks), strict=True):
+            if answer.queues_to_read:
+                check.queues += answer.queues_to_read
+                open_checks.append(check)
             else:
-                answers.append((question.execution, answer))
-        questions = open_questions
-        if not questions:
+                answers.append((check.execution, answer))
+        checks = open_checks
+        if not checks:
             return answers
-    return [*answers, *((question.execution, Answer(False, LONGEST_WAIT_S)) for question in questions)]
+    return [*answers, *((check.execution, LimitAnswer(False, LONGEST_WAIT_S)) for check in checks)]
 
 
-def _answers(client: Client, questions: Sequence[Question]) -> list[Answer]:
+def _answers(client: Client, checks: Sequence[LimitCheck]) -> list[LimitAnswer]:
     try:
-        replies: list[Any] = client.run_many([question.call for question in questions])
+        replies: list[Any] = client.run_many([check.call for check in checks])
     except RsmqError as error:
-        replies = [error] * len(questions)
+        replies = [error] * len(checks)
     answers = []
-    for question, reply in zip(questions, replies, strict=True):
+    for check, reply in zip(checks, replies, strict=True):
         if isinstance(reply, RsmqError):
-            logger.warning("limits of %s: %s; the call checks them again in a moment", question.execution.path, reply)
+            logger.warning("limits of %s: %s; the call checks them again in a moment", check.execution.path, reply)
             wait_s = WAIT_AFTER_ERROR_S * random.uniform(0.5, 1.0)  # noqa: S311 - keeps no secret
-            reply = Answer(False, wait_s, is_sure=False)
+            reply = LimitAnswer(False, wait_s, is_sure=False)
         answers.append(reply)
     return answers
 
 
 def _keys(execution: Execution) -> list[tuple[str, str]]:
     """Return the keys of all limits of a call, and note those in which it may hold a slot from now on."""
-    work, delivery = execution.work, execution.delivery
-    assert work is not None
+    handler, delivery = execution.handler, execution.delivery
+    assert handler is not None
     namespace = delivery.work_queue.queue.client.namespace
-    takes_context = work.task is not None and work.task.takes_context
+    takes_context = handler.task is not None and handler.task.takes_context
 
     def keys_of(limit: Limit) -> tuple[str, str]:
         return keys_of_limit(
-            limit, namespace, work.path, work.func, execution.args, execution.kwargs, takes_context=takes_context
+            limit, namespace, handler.path, handler.func, execution.args, execution.kwargs, takes_context=takes_context
         )
 
     keys = []
-    for limit in work.options.limits:
+    for limit in handler.options.limits:
         try:
             keys.append(keys_of(limit))
         except BaseException:  # a function given as `by` may raise anything; the limit applies nevertheless
-            logger.exception("limit key function of %s failed; call counted under the fallback key", work.path)
+            logger.exception("limit key function of %s failed; call counted under the fallback key", handler.path)
             keys.append(keys_of(replace(limit, by=None)))
-    pairs = zip(work.options.limits, keys, strict=True)
+    pairs = zip(handler.options.limits, keys, strict=True)
     # Also when the reply is lost: the slot may be taken then.
     execution.places = tuple(counted for limit, (counted, _lane_rotation) in pairs if limit.holds_places)
     return keys
@@ -170,10 +171,10 @@ def _least_wait_s(execution: Execution) -> float:
     return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**times_before) * random.uniform(0.5, 1.0))  # noqa: S311
 
 
-def _read(reply: list[Any]) -> Answer:
+def _read(reply: list[Any]) -> LimitAnswer:
     verdict, *rest = reply
     if verdict == 1:
-        return Answer(True)
+        return LimitAnswer(True)
     if verdict == 0:
-        return Answer(False, rest[0] / 1000)
-    return Answer(False, look_at=[name.decode() for name in rest])
+        return LimitAnswer(False, rest[0] / 1000)
+    return LimitAnswer(False, queues_to_read=[name.decode() for name in rest])

@@ -291,12 +291,12 @@ class Pool:
 
     def _wait_for_acks(self, number: int, execution: Runnable) -> None:
         self._awaits_ack[number] = True
-        self._say_awaited(execution)
+        self._note_awaited(execution)
         for each in execution.ack_waiters:
             each.wait()
         self._awaits_ack[number] = False
 
-    def _say_awaited(self, execution: Runnable) -> None:
+    def _note_awaited(self, execution: Runnable) -> None:
         for each in execution.ack_waiters:
             each.is_awaited = True
         self._wake()
@@ -332,9 +332,9 @@ class Pool:
         try:
             await execution.arun()
             if execution.acks_each:
-                self._say_awaited(execution)
+                self._note_awaited(execution)
                 for each in execution.ack_waiters:
-                    await each.await_it()
+                    await each.await_release()
         except BaseException:
             _abandon(execution)
         finally:

@@ -13,11 +13,11 @@ from .pool import Pool, Runnable
 
 #: How long a suspect waits for the other tasks to end. After that it runs beside them, so that a task of an hour does
 #: not delay it; if the process dies then, all of them are suspects.
-PATIENCE_S = 10.0
+WAIT_FOR_OTHERS_S = 10.0
 #: How long a suspect runs alone in its process. A message that kills its process mostly does so at once.
 ALONE_S = 5.0
 #: How often to check whether the process is free.
-LOOK_EVERY_S = 0.05
+CHECK_EVERY_S = 0.05
 
 
 class Quarantine:
@@ -46,7 +46,7 @@ class Quarantine:
         would count as its message's crash.
         """
         now = time.monotonic()
-        if self._suspects and (is_quiet or now > max(self._waiting_since + PATIENCE_S, self._alone_until)):
+        if self._suspects and (is_quiet or now > max(self._waiting_since + WAIT_FOR_OTHERS_S, self._alone_until)):
             self._pool.submit(self._suspects.popleft())
             self._alone_until, self._waiting_since = now + ALONE_S, now
 
@@ -56,6 +56,6 @@ class Quarantine:
         self._suspects.clear()
         return taken
 
-    def next_look_at(self) -> float | None:
+    def next_check_at(self) -> float | None:
         """Return when to call advance() again; None when no suspect waits or runs alone."""
-        return time.monotonic() + LOOK_EVERY_S if self.is_wanted() else None
+        return time.monotonic() + CHECK_EVERY_S if self.is_wanted() else None

@@ -11,10 +11,9 @@ import inspect
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.signals import setting_changed
 from django.dispatch import receiver
@@ -27,47 +26,25 @@ from ...tasks.arguments import misfit, surely_fit
 from ...tasks.envelope import Unreadable, decode
 from ...tasks.interrupts import TaskCancelled
 from ...tasks.membership import membership_of
-from ...tasks.options import TaskOptions
-from ...tasks.registry import Consumer, Function, find_consumer, find_followers, find_task, holds_dead_letters
+from ...tasks.registry import Consumer, find_consumer, find_followers, find_task, holds_dead_letters
 from ...tasks.retry import TaskTimeout
 from ...tasks.route import result_ttl_s
 from ...tasks.sealing import unseal
-from ...tasks.task import Task
 from ...tasks.unknown_task import why_unknown
-from ..delivery import Delivery, TooLong
+from ..delivery import AttemptState, Delivery, Handler, TooLong
 from .invoke import await_in_one_process, call_in_one_process
-
-if TYPE_CHECKING:
-    from .execution import Execution
 
 #: A body without it is not a call; this search takes much less time than to parse the body.
 NAMES_A_TASK = b'"task"'
 _TASK_NAMES = re.compile(rb'"task"\s*:\s*"([^"\\]+)"')
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The function that a message asks for, and the properties common to all its messages."""
-
-    #: Its dotted path.
-    path: str
-    func: Function
-    options: TaskOptions
-    is_async: bool
-    #: None for the consumer of a raw queue.
-    task: Task[..., Any] | None = None
-    #: How long a finished result is kept; 0 for messages without one.
-    keep_result_s: int = 0
-    #: Its queue is signed or encrypted: a message from a queue without keys must not run it.
-    is_sealed: bool = False
-
-
-def find_work(execution: Execution) -> Work:
-    """Return the function that a message asks for, and store arguments and task call in the execution.
+def find_handler(attempt: AttemptState) -> Handler:
+    """Return the function that a message asks for, and store arguments and task call in the attempt.
 
     Raises Unreadable with the reason when no attempt could ever run it.
     """
-    delivery = execution.delivery
+    delivery = attempt.delivery
     message, work_queue = delivery.message, delivery.work_queue
     if delivery.too_long is not None:
         raise Unreadable("too_long", _too_long(delivery.too_long, work_queue.name))
@@ -79,9 +56,9 @@ def find_work(execution: Execution) -> Work:
     if consumer is not None:
         if NAMES_A_TASK in message.body and not consumer.takes_calls:
             _refuse_call(message, consumer)
-        execution.args, execution.kwargs = [message], {}
-        return _work_of_consumer(consumer)
-    envelope = execution.envelope = decode(message.body, message_id=message.id)
+        attempt.args, attempt.kwargs = [message], {}
+        return _handler_of_consumer(consumer)
+    envelope = attempt.envelope = decode(message.body, message_id=message.id)
     task = find_task(envelope.task)
     if task is None:
         raise Unreadable(
@@ -89,21 +66,21 @@ def find_work(execution: Execution) -> Work:
             f"no task {envelope.task!r} is declared in this worker: {why_unknown(envelope.task)}",
             envelope,
         )
-    execution.args, execution.kwargs, execution.meta = envelope.args, envelope.kwargs, envelope.meta
+    attempt.args, attempt.kwargs, attempt.meta = envelope.args, envelope.kwargs, envelope.meta
     given = int(task.takes_context)
     if envelope.meta is not None:
         membership = membership_of(envelope.meta)
         if membership is not None and membership.takes:
-            execution.takes_from, given = membership, given + 1
-            execution.args = [None, *envelope.args]  # None is replaced by the argument when it runs
+            attempt.takes_from, given = membership, given + 1
+            attempt.args = [None, *envelope.args]  # None is replaced by the argument when it runs
     if task.options.batch is None and not surely_fit(task.func, len(envelope.args) + given, envelope.kwargs):
         text = misfit(task.func, envelope.args, envelope.kwargs, given=given)
         if text:
             raise Unreadable("wrong_arguments", f"{envelope.task}{text}", envelope)
-    work = _work.get(envelope.task)
-    if work is None or work.task is not task:
+    handler = _handlers.get(envelope.task)
+    if handler is None or handler.task is not task:
         is_async = inspect.iscoroutinefunction(task.func)
-        work = Work(
+        handler = Handler(
             task.module_path,
             task.func,
             task.options,
@@ -112,15 +89,15 @@ def find_work(execution: Execution) -> Work:
             result_ttl_s(task),
             get_settings().is_sealed(task.queue_name),
         )
-        _work[envelope.task] = work
-    if work.is_sealed and not work_queue.is_sealed:
+        _handlers[envelope.task] = handler
+    if handler.is_sealed and not work_queue.is_sealed:
         raise Unreadable(
             "unsigned",
-            f"task {work.path} is declared for queue {task.queue_name!r}, which is signed or encrypted, and this "
+            f"task {handler.path} is declared for queue {task.queue_name!r}, which is signed or encrypted, and this "
             f"message came through {work_queue.name!r}, which is not",
             envelope,
         )
-    return work
+    return handler
 
 
 def _too_long(found: TooLong, queue_name: str) -> str:
@@ -151,19 +128,19 @@ def _refuse_call(message: Message, consumer: Consumer) -> None:
     )
 
 
-#: Work of tasks, by path.
-_work: dict[str, Work] = {}
+#: Handlers of tasks, by path.
+_handlers: dict[str, Handler] = {}
 
 
 @receiver(setting_changed)
-def _forget_work(**_: object) -> None:
-    _work.clear()
+def _forget_handlers(**_: object) -> None:
+    _handlers.clear()
 
 
-def _work_of_consumer(consumer: Consumer) -> Work:
+def _handler_of_consumer(consumer: Consumer) -> Handler:
     followers = find_followers(consumer.queue_name)
     func = followed_by(consumer, followers) if followers else consumer.func
-    return Work(consumer.module_path, func, consumer.options, inspect.iscoroutinefunction(consumer.func))
+    return Handler(consumer.module_path, func, consumer.options, inspect.iscoroutinefunction(consumer.func))
 
 
 logger = get_logger(__name__)

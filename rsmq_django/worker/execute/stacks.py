@@ -32,7 +32,7 @@ _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _AROUND = (_OURS, threading.__file__, asyncio.__path__[0])
 
 
-class StackAnswers:
+class StackReporter:
     """Answers requests for stacks on its own thread; see the module."""
 
     def __init__(self, reader: int, pool: Pool, clients: Iterable[Client], worker_id: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ...core import Client, RsmqError
 from ...core.errors import BrokenQueue
@@ -21,12 +21,9 @@ from ...tasks.membership import META, Membership, failure_record, is_task_id, me
 from ...tasks.retry import Postpone
 from ...tasks.workflow_proofs import FAILURE, VALUE, ForgedArgument, Receiver, proven
 from ...tasks.workflow_state import Failure, read_outcome
-from ..outcomes import Dead, Succeeded
+from ..delivery import AttemptState
+from ..outcomes import Dead, Settlement, Succeeded
 from ..report.notifications import dotted_path, text_of
-
-if TYPE_CHECKING:
-    from ..lease.pending import Settlement
-    from .execution import Execution
 
 T = TypeVar("T")
 
@@ -43,29 +40,29 @@ class WorkflowGone(Exception):
 # -- Before it runs ---------------------------------------------------------------------------------------------------
 
 
-def take_argument(execution: Execution) -> None:
+def take_argument(attempt: AttemptState) -> None:
     """Read the first argument of a call: a result, a list of results, or a list of failures.
 
     Raises WorkflowGone; ForgedArgument for an argument that no worker can have stored, and on a sealed queue for one
     without a valid proof; and Postpone when Redis cannot be asked: this is not a failure of the task. Between two
     replies the reading ends when the call is interrupted or the worker is stopping.
     """
-    source = _Predecessor.of(execution)
+    source = _Predecessor.of(attempt)
     try:
-        argument = run_reading(source.client, source.reading(), execution.check_reading)
+        argument = run_reading(source.client, source.reading(), attempt.check_reading)
     except RsmqError as error:
         raise source.not_read(error) from error
-    execution.args = [argument, *execution.args[1:]]
+    attempt.args = [argument, *attempt.args[1:]]
 
 
-async def atake_argument(execution: Execution) -> None:
+async def atake_argument(attempt: AttemptState) -> None:
     """See take_argument()."""
-    source = _Predecessor.of(execution)
+    source = _Predecessor.of(attempt)
     try:
-        argument = await arun_reading(source.client, source.reading(), execution.check_reading)
+        argument = await arun_reading(source.client, source.reading(), attempt.check_reading)
     except RsmqError as error:
         raise source.not_read(error) from error
-    execution.args = [argument, *execution.args[1:]]
+    attempt.args = [argument, *attempt.args[1:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +78,8 @@ class _Predecessor:
     receiver: Receiver | None
 
     @classmethod
-    def of(cls, execution: Execution) -> _Predecessor:
-        membership, work_queue = execution.takes_from, execution.delivery.work_queue
+    def of(cls, attempt: AttemptState) -> _Predecessor:
+        membership, work_queue = attempt.takes_from, attempt.delivery.work_queue
         assert membership is not None
         client = work_queue.queue.client
         receiver = Receiver.of(
@@ -90,7 +87,7 @@ class _Predecessor:
             name=work_queue.base_name,
             namespace=client.namespace,
             membership=membership,
-            task_id=execution.task_id,
+            task_id=attempt.task_id,
         )
         return cls(membership, client, receiver)
 
@@ -193,16 +190,19 @@ def counted(settlement: Settlement, call: Call[T]) -> Call[T]:
     if membership is None:
         return call
     work_queue, task_id, outcome = settlement.delivery.work_queue, settlement.execution.task_id, settlement.outcome
-    script, kind, said = "succeed", VALUE, ""
+    script, kind, value = "succeed", VALUE, ""
     if isinstance(outcome, Succeeded):
-        said = outcome.value
+        value = outcome.value
     elif isinstance(outcome, Dead):
-        script, kind, said = "bury", FAILURE, _failure(settlement, outcome)
+        script, kind, value = "bury", FAILURE, _failure(settlement, outcome)
     else:
         return call
     if work_queue.is_sealed:  # otherwise any program may have sent the message, and its return value proves nothing
-        task_id, said = f"{task_id}@{work_queue.base_name}", proven(said, membership, kind, queue_name=work_queue.name)
-    return finishing(call, script, membership.end(work_queue.queue.client.namespace, task_id=task_id, said=said))
+        task_id, value = (
+            f"{task_id}@{work_queue.base_name}",
+            proven(value, membership, kind, queue_name=work_queue.name),
+        )
+    return finishing(call, script, membership.end(work_queue.queue.client.namespace, task_id=task_id, said=value))
 
 
 def _waits_for(settlement: Settlement) -> Membership | None:

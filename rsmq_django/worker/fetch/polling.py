@@ -19,7 +19,7 @@ SILENCE_PER_POLL = 10
 
 
 class PollSchedule:
-    """Computes the time of the next fetch. `heard()` may be called by any thread."""
+    """Computes the time of the next fetch. `note_publish()` may be called by any thread."""
 
     def __init__(self, *, poll_interval_s: float, idle_turns: IdleTurn | None, connection_number: int) -> None:
         self._poll_interval_s = poll_interval_s
@@ -27,26 +27,26 @@ class PollSchedule:
         self._idle_turns = idle_turns
         self._connection_number = connection_number
         #: When a message was last published, and when to fetch it after other processes had their turn (monotonic).
-        self._heard_at = 0.0
+        self._published_at = 0.0
         self._my_turn_at = math.inf
-        self._look_at = 0.0
+        self._fetch_at = 0.0
         #: A message was published and has not been fetched for yet.
-        self.was_told = False
+        self.has_wakeup = False
         #: The next fetch is only a poll for senders that do not publish.
         self._next_is_poll = False
         #: When a poll last found something.
         self._poll_found_at = -math.inf
 
-    def heard(self) -> bool:
+    def note_publish(self) -> bool:
         """Plan a fetch for a wake-up: now, or after the turns of other processes. Returns whether it was news."""
         turn_s = self.turn_s
         if turn_s == 0.0:
-            self.was_told = True
+            self.has_wakeup = True
             return True
-        self._heard_at = time.monotonic()
+        self._published_at = time.monotonic()
         if self._my_turn_at < math.inf:
             return False
-        self._my_turn_at = self._heard_at + turn_s
+        self._my_turn_at = self._published_at + turn_s
         return True
 
     @property
@@ -59,8 +59,8 @@ class PollSchedule:
         if time.monotonic() >= self._my_turn_at:
             self._my_turn_at = math.inf
             assert self._idle_turns is not None
-            if not self._idle_turns.is_drained_since(self._connection_number, self._heard_at):
-                self.was_told = True
+            if not self._idle_turns.is_drained_since(self._connection_number, self._published_at):
+                self.has_wakeup = True
 
     def note_drained(self, began_at: float) -> None:
         """Note for the other processes that a fetch which began at this time left nothing ready."""
@@ -69,28 +69,28 @@ class PollSchedule:
 
     def is_time(self) -> bool:
         """Return whether to fetch now."""
-        return self.was_told or time.monotonic() >= self._look_at
+        return self.has_wakeup or time.monotonic() >= self._fetch_at
 
     def times(self) -> tuple[float, ...]:
         """Return the times at which there will be a reason to fetch, on the monotonic clock."""
-        return 0.0 if self.was_told else self._look_at, self._my_turn_at
+        return 0.0 if self.has_wakeup else self._fetch_at, self._my_turn_at
 
     def begin(self) -> None:
         """Note the begin of a fetch. Called before it, not after: a publish that arrives meanwhile must not be lost."""
-        self._next_is_poll &= not self.was_told
-        self.was_told = False
+        self._next_is_poll &= not self.has_wakeup
+        self.has_wakeup = False
 
-    def look_soon(self) -> None:
+    def fetch_soon(self) -> None:
         """Fetch again as soon as possible; the reason for the last fetch remains."""
-        self._look_at = 0.0
+        self._fetch_at = 0.0
 
-    def look_within(self, seconds: float) -> None:
+    def fetch_within(self, seconds: float) -> None:
         """Fetch within this time: a message becomes visible then."""
-        look_at = time.monotonic() + seconds
-        if look_at < self._look_at:
-            self._look_at, self._next_is_poll = look_at, False
+        fetch_at = time.monotonic() + seconds
+        if fetch_at < self._fetch_at:
+            self._fetch_at, self._next_is_poll = fetch_at, False
 
-    def looked(self, *, found: int, next_s: float, is_partial: bool, may_be_more: bool) -> None:
+    def plan_next(self, *, found: int, next_s: float, is_partial: bool, may_be_more: bool) -> None:
         """Plan the next fetch after one with `found` messages; the next message is due in `next_s`, unless negative.
 
         `is_partial` means that it did not include all queues, `may_be_more` that it did not return everything.
@@ -107,7 +107,7 @@ class PollSchedule:
             wait_s = poll_s
         else:
             wait_s = min(max(next_s, NOTHING_FOUND_S if found == 0 else 0.0), poll_s)
-        self._look_at, self._next_is_poll = now + wait_s, wait_s == poll_s
+        self._fetch_at, self._next_is_poll = now + wait_s, wait_s == poll_s
 
     def _poll_s(self, now: float) -> float:
         """Return the wait until the next poll for senders that do not publish."""

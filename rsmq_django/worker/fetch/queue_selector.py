@@ -28,7 +28,7 @@ from ..delivery import NO_LANE, WorkQueue
 from .queues import provision
 
 #: The number of queues when the key of the list cannot be read.
-NO_LIST = -1
+UNKNOWN_COUNT = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class QueueSelector:
         is_weighted = len(weights) > 1 and any(weights.values())
         self._weights = Weights({name: weight or 1 for name, weight in weights.items()}) if is_weighted else None
         #: How many queues Redis had when the bands were read.
-        self.known_count = NO_LIST
+        self.known_count = UNKNOWN_COUNT
         self._list = ReconnectBackoff("list of queues")
         self._lane_rotation = LaneRotation()
         #: Whether all queues exist and were compared with the settings; False after a missing queue was noticed.
@@ -83,7 +83,7 @@ class QueueSelector:
     def _in_turn(self, queues: Sequence[WorkQueue]) -> Sequence[WorkQueue]:
         return self._lane_rotation.arrange(queues) if self._has_lanes else queues
 
-    def look(self, room: int) -> FetchOrder:
+    def choose(self, room: int) -> FetchOrder:
         """Return the queues and limits of the next fetch."""
         if self.scan is not None:
             queues = self.scan.choose(time.monotonic())
@@ -105,19 +105,19 @@ class QueueSelector:
         sizes = [(position, self._batch_sizes.get(self._homes[each.name])) for position, each in enumerate(queues, 1)]
         return [number for position, size in sizes if size is not None for number in (position, size)]
 
-    def looked(self, look: FetchOrder, served: Counter[WorkQueue]) -> None:
+    def note_fetched(self, order: FetchOrder, served: Counter[WorkQueue]) -> None:
         """Note how many messages of a fetch came from each queue, in its order."""
         if self._has_lanes:
-            self._lane_rotation.gave(served)
+            self._lane_rotation.note_served(served)
         if self.scan is not None:
             last = next(reversed(served), None)
-            self.scan.fetched(look.queues, last, is_full=served.total() >= look.room)
-        if self._weights is not None and look.quotas is not None:
+            self.scan.fetched(order.queues, last, is_full=served.total() >= order.room)
+        if self._weights is not None and order.quotas is not None:
             counts = Counter[str]()
             for work_queue, count in served.items():
                 counts[self._homes[work_queue.name]] += count
             calls = {name: math.ceil(count / self._batch_sizes.get(name, 1)) for name, count in counts.items()}
-            self._weights.note(look.quotas, calls, look.room)
+            self._weights.note(order.quotas, calls, order.room)
 
     @property
     def is_settled(self) -> bool:
@@ -141,7 +141,7 @@ class QueueSelector:
         try:
             names = self._client.run(read_names(self._client.namespace))
         except BrokenQueue as error:
-            self.known_count = NO_LIST
+            self.known_count = UNKNOWN_COUNT
             self._list.note(error)
             return []
         self._list.over()
@@ -178,7 +178,7 @@ MANY = 50
 #: While there is work, a message in an earlier queue is noticed within this time.
 SCAN_EVERY_S = 0.1
 #: A fetch from all queues also finds missing and damaged ones.
-LOOK_AT_ALL_EVERY_S = 10.0
+FETCH_ALL_EVERY_S = 10.0
 
 
 @dataclass(slots=True)
@@ -207,7 +207,7 @@ class QueueProbe:
     call: Call[ProbeResult] = field(init=False)
     ready: Sequence[WorkQueue] = field(default_factory=list)
     _scanned_at: float = 0.0
-    _looked_at_all_at: float = 0.0
+    _fetched_all_at: float = 0.0
 
     def __post_init__(self) -> None:
         keys = [queues_key(self.namespace), paused_key(self.namespace)]
@@ -217,11 +217,11 @@ class QueueProbe:
 
     def is_due(self, now: float) -> bool:
         """Return whether a scan is due."""
-        return not self.looks_at_all(now) and (not self.ready or now >= self._scanned_at + SCAN_EVERY_S)
+        return not self.includes_all(now) and (not self.ready or now >= self._scanned_at + SCAN_EVERY_S)
 
-    def looks_at_all(self, now: float) -> bool:
+    def includes_all(self, now: float) -> bool:
         """Return whether the next fetch includes all queues."""
-        return now >= self._looked_at_all_at + LOOK_AT_ALL_EVERY_S
+        return now >= self._fetched_all_at + FETCH_ALL_EVERY_S
 
     def scanned(self, found: ProbeResult, now: float) -> None:
         """Note the result of a scan."""
@@ -230,15 +230,15 @@ class QueueProbe:
 
     def choose(self, now: float) -> Sequence[WorkQueue]:
         """Return the queues to fetch from."""
-        if not self.looks_at_all(now):
+        if not self.includes_all(now):
             return self.ready[:MANY]
-        self._looked_at_all_at, self.ready = now, []
+        self._fetched_all_at, self.ready = now, []
         return self.queues
 
-    def fetched(self, looked_at: Sequence[WorkQueue], last: WorkQueue | None, *, is_full: bool) -> None:
+    def fetched(self, queues: Sequence[WorkQueue], last: WorkQueue | None, *, is_full: bool) -> None:
         """Note the result of a fetch: if its room was used up, the queue of the last message may have more."""
-        if looked_at is not self.queues:
-            exhausted = looked_at.index(last) if is_full and last is not None else len(looked_at)
+        if queues is not self.queues:
+            exhausted = queues.index(last) if is_full and last is not None else len(queues)
             self.ready = self.ready[exhausted:]
 
 
@@ -275,7 +275,7 @@ class LaneRotation:
             arranged += [work_queue for work_queue in run if work_queue.lane <= last]
         return arranged
 
-    def gave(self, served: Iterable[WorkQueue]) -> None:
+    def note_served(self, served: Iterable[WorkQueue]) -> None:
         """Note which queues gave messages in a fetch, in its order."""
         firsts: dict[tuple[str, int], int] = {}
         for work_queue in dict.fromkeys(served):

@@ -22,7 +22,7 @@ from ...core.queue.replies import read_attributes
 from ...core.transport.call import Argument, Call
 from ...queues import create_call, ensure_queue, get_client, get_queue
 from ...tasks.registry import check_primary, find_consumer, registered_tasks
-from ..delivery import WorkQueue
+from ..delivery import SHORTEST_LEASE_S, WorkQueue
 
 
 def work_queues_by_client(queues: Sequence[QueueSettings], worker_id: str) -> list[tuple[Client, list[WorkQueue]]]:
@@ -105,8 +105,6 @@ T = TypeVar("T")
 
 #: Queues per round trip.
 SLICE = 250
-#: Messages of a queue with a visibility timeout of 0 are leased, too.
-SHORTEST_LEASE_S = 1.0
 
 
 class SettingsMismatch(Exception):

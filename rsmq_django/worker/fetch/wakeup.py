@@ -68,7 +68,7 @@ class Wakeup:
 
     def sleep(self, until: Callable[[], float | None], *, at_most_s: float) -> None:
         """Sleep until a monotonic time. `until` is called after the sleep is announced, so no wake-up is missed."""
-        tries = [subscription.keep_up() for subscription in self._subscriptions]
+        tries = [subscription.reconnect_if_due() for subscription in self._subscriptions]
         self._is_asleep = True
         try:
             wake_at = min((when for when in (until(), *tries) if when is not None), default=math.inf)
@@ -81,11 +81,11 @@ class Wakeup:
             self._empty_pipe()
         for descriptor in ready:
             if descriptor in self._watched:
-                self._heed(descriptor)
+                self._call_watcher(descriptor)
             if descriptor in listening:
-                listening[descriptor].hear_and_ask()
+                listening[descriptor].read_and_fetch()
 
-    def _heed(self, descriptor: int) -> None:
+    def _call_watcher(self, descriptor: int) -> None:
         """Call the function of a descriptor, once: a pipe without a writer stays readable, and would prevent sleep.
 
         Raises OSError when a task has closed the descriptor, which is not an event of the other end: this process is
@@ -146,10 +146,10 @@ class Subscription:
         client: Client,
         channels: Sequence[str],
         *,
-        ask: Callable[[], bool],
+        fetch: Callable[[], bool],
         on_publish: Callable[[], None],
         on_cancellation: Callable[[], None],
-        is_told: Callable[[], bool],
+        has_wakeup: Callable[[], bool],
     ) -> None:
         connection = client.connection
         # The worker must not wait long for a server that does not answer.
@@ -157,26 +157,26 @@ class Subscription:
         self._cancellations = cancellations_channel(client.namespace)
         self._channels = [*channels, self._cancellations]
         #: Sends the prepared fetch before the publish is read; False when it could not.
-        self._ask = ask
+        self._fetch = fetch
         self._on_publish = on_publish
         #: Called when a task may have been cancelled, also while the subscription was interrupted.
         self._on_cancellation = on_cancellation
         #: Returns whether a wake-up is pending already: the socket is not read then.
-        self._is_told = is_told
+        self._has_wakeup = has_wakeup
         self._namespace = client.namespace
         self._backoff = ReconnectBackoff(f"wake-ups from {client.connection!r}", server=client.connection)
         #: Monotonic time at which to try missing permissions again.
         self._refused_until = 0.0
-        self._has_said_so = False
+        self._refusal_was_logged = False
         self._listener: Listener | None = None
-        self._heard_at = 0.0
+        self._read_at = 0.0
 
     @property
     def descriptor(self) -> int | None:
         """Return the descriptor to wait for; None when there is none at the moment."""
-        return None if self._listener is None or self._is_told() else self._listener.fileno()
+        return None if self._listener is None or self._has_wakeup() else self._listener.fileno()
 
-    def keep_up(self) -> float | None:
+    def reconnect_if_due(self) -> float | None:
         """Reconnect when it is time; return when to call this again, None while the subscription is being read."""
         now = time.monotonic()
         if self._listener is None and now >= self._next_try_at:
@@ -184,28 +184,28 @@ class Subscription:
                 self._listener = self._connection.listener(self._channels, marker=self._cancellations)
             except RsmqError as error:
                 self._failed(error)
-        elif self._listener is not None and now - self._heard_at >= DRAIN_EVERY_S:
-            self.hear()  # it was not read for a while, and unread messages fill the server's memory
+        elif self._listener is not None and now - self._read_at >= DRAIN_EVERY_S:
+            self.read()  # it was not read for a while, and unread messages fill the server's memory
         if self._listener is None:
             return self._next_try_at
         # A worker without room for more messages must still learn soon that one of its tasks was cancelled.
-        return self._heard_at + DRAIN_EVERY_S if self._is_told() else None
+        return self._read_at + DRAIN_EVERY_S if self._has_wakeup() else None
 
-    def hear_and_ask(self) -> None:
+    def read_and_fetch(self) -> None:
         """Read published messages, if possible while the server answers the prepared fetch."""
-        self.hear(answered=1 if self._ask() else 0)
+        self.read(answered=1 if self._fetch() else 0)
 
-    def hear(self, *, answered: int = 0) -> None:
+    def read(self, *, answered: int = 0) -> None:
         """Read published messages; `answered` wake-ups were acted on already."""
         assert self._listener is not None
-        self._heard_at = time.monotonic()
+        self._read_at = time.monotonic()
         try:
-            heard = self._listener.drain()
-            if heard:  # before the server's confirmation the permission to subscribe is not certain
+            published = self._listener.drain()
+            if published:  # before the server's confirmation the permission to subscribe is not certain
                 self._backoff.over()
-            if heard and self._listener.take_marker():
+            if published and self._listener.take_marker():
                 self._on_cancellation()
-            if heard > answered:
+            if published > answered:
                 self._on_publish()
         except RsmqError as error:
             self.stop()
@@ -220,8 +220,8 @@ class Subscription:
             self._backoff.note(error)
             return
         self._refused_until = time.monotonic() + WITHOUT_RIGHTS_S
-        if not self._has_said_so:
-            self._has_said_so = True
+        if not self._refusal_was_logged:
+            self._refusal_was_logged = True
             logger.warning(
                 "%s. This worker looks for messages every POLL_INTERVAL_S instead, and finds out that a running task "
                 "was cancelled when it renews the lease; the missing permission is for the channels &%s:*",

@@ -1,4 +1,4 @@
-"""Messages leased by a worker process: renewals, outcomes that are not yet settled, and the record of them in Redis.
+"""Messages leased by a worker process: renewals, outcomes to settle, their steps, and the record of them in Redis.
 
 Which messages to fetch is decided in `fetch/`, their outcomes in `execute/`.
 """

@@ -23,15 +23,14 @@ from ...core.log_lines import get_logger
 from ...core.numbers import read_whole
 from ...core.queue.replies import read_message_id, read_nothing
 from ...core.transport.call import Argument, Call
-from ..delivery import Delivery, WorkQueue
-from ..fetch.queues import SHORTEST_LEASE_S
-from .settle import release, strikes
+from ..delivery import SHORTEST_LEASE_S, Delivery, WorkQueue
+from .settle import release, removals
 
 T = TypeVar("T")
 
 #: A worker without a heartbeat for this time is dead: it and its supervisor have missed six.
 DEAD_AFTER_S = 30.0
-BEAT_EVERY_S = 5.0
+HEARTBEAT_EVERY_S = 5.0
 #: Interval of checks for undelivered messages that no lost reply gave a reason for.
 UNDELIVERED_EVERY_S = 30.0
 _SILENCE_MS = round(DEAD_AFTER_S * 1000)
@@ -148,7 +147,7 @@ def expire_inflight(client: Client, queues: Sequence[WorkQueue], worker_id: str,
             own = work_queue.queue.keys
             keys = (workers_key(client.namespace), worker_key(client.namespace, worker_id), own.messages, own.settings)
             receipts = [word for delivery in batch for word in delivery.receipt]
-            args = (worker_id, _SILENCE_MS, *strikes((), batch), *receipts)
+            args = (worker_id, _SILENCE_MS, *removals((), batch), *receipts)
             count = client.run(Call("tasks/worker/expire", keys, args, int, True, work_queue.name))
             if count < 0:
                 raise StillAlive(worker_id)
@@ -156,16 +155,30 @@ def expire_inflight(client: Client, queues: Sequence[WorkQueue], worker_id: str,
     return expired
 
 
-def beat(client: Client, worker_ids: Sequence[str]) -> tuple[int, list[str]]:
+def send_heartbeats(client: Client, worker_ids: Sequence[str]) -> tuple[int, list[str]]:
     """Send heartbeats of these workers; return the server's time (ms) and the ids of other workers that are stale."""
-    return client.run(beat_call(client, worker_ids))
+    return client.run(heartbeat_call(client, worker_ids))
 
 
-def beat_call(client: Client, worker_ids: Sequence[str]) -> Call[tuple[int, list[str]]]:
-    """Return beat() as a call."""
+def heartbeat_call(client: Client, worker_ids: Sequence[str]) -> Call[tuple[int, list[str]]]:
+    """Return send_heartbeats() as a call."""
     return Call(
         "tasks/worker/beat", (workers_key(client.namespace),), (_SILENCE_MS, *worker_ids), _read_beat, repeatable=True
     )
+
+
+class Heartbeat:
+    """The heartbeat that a worker sends itself, for the time in which its supervisor cannot."""
+
+    def __init__(self, client: Client, worker_id: str, *, is_needed: bool) -> None:
+        self._client = client
+        self._worker_id = worker_id
+        #: When to send the next one, on the monotonic clock.
+        self.next_at = 0.0 if is_needed else math.inf
+
+    def call(self) -> Call[tuple[int, list[str]]]:
+        """Return the call that sends it."""
+        return heartbeat_call(self._client, [self._worker_id])
 
 
 def forget(client: Client, worker_id: str) -> None:

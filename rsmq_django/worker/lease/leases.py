@@ -19,8 +19,7 @@ from ...core.limits import MAX_BATCH, batches, stored_seconds
 from ...core.queue.replies import number
 from ...core.transport.backoff import ReconnectBackoff
 from ...core.transport.call import Call
-from ..delivery import Delivery, WorkQueue
-from ..fetch.queues import SHORTEST_LEASE_S
+from ..delivery import SHORTEST_LEASE_S, Delivery, WorkQueue
 from .inflight import held_queues, renew_inflight
 
 #: A lease is renewed at a tenth of its length, and while the server is unavailable this is retried as often: at least
@@ -43,7 +42,7 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, deliveries: Sequence[Delivery]) -> None:
+    def add(self, deliveries: Sequence[Delivery]) -> None:
         """Begin to renew the leases of messages just received."""
         self._held.update(deliveries)
         self._left.update(map(_batch_of, deliveries))
@@ -56,10 +55,10 @@ class Leases:
         return list(self._held)
 
     def completed_batches(self, deliveries: Iterable[Delivery]) -> list[str]:
-        """Return the batches of which no message is held any more when these are dropped."""
+        """Return the batches of which no message is held any more when these are removed."""
         return self._completed(self._count(deliveries))
 
-    def drop(self, deliveries: Sequence[Delivery]) -> list[str]:
+    def remove(self, deliveries: Sequence[Delivery]) -> list[str]:
         """Forget messages: their outcome is known to Redis, or another worker holds them.
 
         Returns the batches of which no message is held any more.

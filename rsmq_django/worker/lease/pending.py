@@ -9,17 +9,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
 
 from ...core import Client, RsmqError
-from ...core.keys import result_key
 from ...core.limits import MAX_BATCH
 from ...core.transport.backoff import ReconnectBackoff
-from ...core.transport.call import Argument
-from ...tasks.envelope import Envelope
 from ..delivery import Delivery
-from ..execute.execution import Execution
-from ..outcomes import NOTHING_RETURNED, Outcome, Released, Succeeded
+from ..outcomes import NOTHING_RETURNED, Released, Settlement, Succeeded
 
 #: A worker that is to end by itself waits this long for a damaged queue to accept outcomes.
 GIVE_UP_REFUSED_AFTER_S = 10.0
@@ -33,61 +28,6 @@ MOST_BYTES = 1_048_576
 LONG_BYTES = 65_536
 #: Shorter runs never show as RUNNING: noting the start would cost more than it is worth.
 NOTE_START_AFTER_S = 0.1
-
-
-@dataclass(slots=True)
-class Settlement:
-    """The outcome of a message, to be sent to Redis."""
-
-    execution: Execution
-    outcome: Outcome
-
-    @property
-    def worker_id(self) -> str:
-        """Return the id of the worker that ran it."""
-        return self.execution.notifier.worker_id
-
-    @property
-    def delivery(self) -> Delivery:
-        """Return the message to settle."""
-        return self.execution.delivery
-
-    @property
-    def envelope(self) -> Envelope | None:
-        """Return the task call; None when the message could not be decoded as one."""
-        return self.execution.envelope
-
-    @property
-    def keep_result_s(self) -> int:
-        """Return how long the finished result is kept; 0 for messages without one."""
-        return self.execution.keep_result_s
-
-    @property
-    def result_keys(self) -> tuple[str, ...]:
-        """Return the key of the result record, or nothing when none is kept."""
-        envelope = self.execution.envelope
-        if envelope is None or not self.execution.keep_result_s:
-            return ()
-        return (result_key(self.delivery.work_queue.queue.client.namespace, envelope.id),)
-
-    def record(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
-        """Return the arguments of write_result() in parts/results.lua; empty when no result is kept."""
-        if not self.result_keys:
-            return ()
-        fields |= {"queue": self.delivery.work_queue.name, "message": self.delivery.message.id}
-        return self.record_of_run(ttl_s, **fields)
-
-    def record_of_run(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
-        """See record(); without the fields that the sender has written."""
-        attempt, words = self.delivery.attempt, [f"worker:{self.delivery.attempt}", self.worker_id]
-        if self.delivery.started_ms is not None:  # otherwise it ran in a process that is gone, which noted the start
-            started_ms = f"{self.delivery.started_ms:.3f}"
-            words += ("attempted_ms", started_ms)
-            if attempt == 1:
-                words += ("started_ms", started_ms)
-        for field in fields.items():
-            words += field
-        return ttl_s, len(words), *words
 
 
 class LateSettlements:
@@ -181,7 +121,7 @@ class PendingSettlements:
         self.refused.extend(settlements)
         self.damage.note(error)
         for settlement in self.refused:
-            settlement.delivery.tell_outcome()  # the repair may take any time, and other messages can run meanwhile
+            settlement.delivery.release_waiter()  # the repair may take any time, and other messages can run meanwhile
 
     def offer_refused_again(self, now: float) -> None:
         """Offer refused outcomes to the next exchange if it is time."""
@@ -235,19 +175,19 @@ class StartNotes:
     """The times at which to look for starts to note, on the monotonic clock."""
 
     def __init__(self) -> None:
-        self._look_at = 0.0
+        self._check_at = 0.0
 
     def is_time(self, now: float) -> bool:
-        """Return whether to look now."""
-        return now >= self._look_at
+        """Return whether to look for starts now."""
+        return now >= self._check_at
 
-    def looked(self, now: float) -> None:
-        """Note that a look has just taken place."""
-        self._look_at = now + NOTE_START_AFTER_S
+    def checked(self, now: float) -> None:
+        """Note that starts were just looked for."""
+        self._check_at = now + NOTE_START_AFTER_S
 
-    def next_look_at(self, now: float) -> float:
+    def next_check_at(self, now: float) -> float:
         """Return when to look again: there is no event when a message starts, or waits for a thread."""
-        return max(self._look_at, now + NOTE_START_AFTER_S / 2)
+        return max(self._check_at, now + NOTE_START_AFTER_S / 2)
 
 
 def starts_to_note(held: Iterable[Delivery], settled: Set[Delivery], *, now_ms: float) -> list[Settlement]:

@@ -19,10 +19,9 @@ from ...tasks.unique import is_digest, unlock
 from ..delivery import Delivery, WorkQueue
 from ..execute.limits import free
 from ..execute.workflow import counted, is_member
-from ..outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
+from ..outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Settlement, Succeeded
 from ..report.event_log import NO_EVENTS, EventLog, Events
 from ..report.notifications import dotted_path, text_of
-from .pending import Settlement
 
 Verdicts = list[SettleResult]
 
@@ -95,7 +94,7 @@ def _settle_call(
         case Dead():
             call = bury(first, first.outcome, over, events)
         case Cancelled():
-            call = strike_off(deliveries[0], over, events)
+            call = remove_cancelled(deliveries[0], over, events)
     return SettleCall(group, over, counted(first, call))
 
 
@@ -107,7 +106,7 @@ def succeed(
     log: str = "",
 ) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned."""
-    args: list[Argument] = [*strikes(over)]
+    args: list[Argument] = [*removals(over)]
     messages = [delivery.message for delivery in deliveries]
     receive_counts = {message.receive_count for message in messages}
     if len(receive_counts) == 1:  # mostly each message was received for the first time
@@ -130,7 +129,7 @@ def keep_results(
 ) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned, and keeps their results."""
     keys = [*_final_keys(work_queue, log)]
-    args: list[Argument] = [*strikes(over), work_queue.name, settlements[0].worker_id]
+    args: list[Argument] = [*removals(over), work_queue.name, settlements[0].worker_id]
     for settlement in settlements:
         assert isinstance(settlement.outcome, Succeeded)
         value = settlement.outcome.value
@@ -155,7 +154,7 @@ def retry(
     wait_ms = round(outcome.after_s * 1000)
     record = settlement.record(UNFINISHED_TTL_S + round(outcome.after_s), status="READY", **error)
     keys = (*settle_keys(delivery.work_queue), *settlement.result_keys)
-    args = (*strikes(over, [delivery]), *delivery.receipt, wait_ms, "retried", *record, *events)
+    args = (*removals(over, [delivery]), *delivery.receipt, wait_ms, "retried", *record, *events)
     return Call("tasks/worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
 
 
@@ -167,7 +166,7 @@ def postpone(
     ttl_s = UNFINISHED_TTL_S + round(outcome.after_s)
     record = settlement.record(ttl_s, status="READY") if outcome.has_run else ()
     keys = (*settle_keys(delivery.work_queue), *(settlement.result_keys if record else ()))
-    args = (*strikes(over, [delivery]), *delivery.receipt, wait_ms, "released", *record, *events)
+    args = (*removals(over, [delivery]), *delivery.receipt, wait_ms, "released", *record, *events)
     return Call("tasks/worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
 
 
@@ -184,7 +183,7 @@ def bury(settlement: Settlement, outcome: Dead, over: Sequence[str] = (), events
     fields = {"status": "FAILED", "finished_ms": f"{settlement.execution.finished_ms:.3f}", "dead": target or ""}
     result = settlement.record(settlement.keep_result_s, **fields, **{f"error:{delivery.attempt}": error})
     keys = (*_final_keys(work_queue), dead.messages, dead.settings, dead.failures, dead.releases)
-    args = (*strikes(over, [delivery]), *delivery.receipt, record, *result, *events)
+    args = (*removals(over, [delivery]), *delivery.receipt, record, *result, *events)
     return Call("tasks/worker/bury", (*keys, *settlement.result_keys), args, _read_verdict, True, work_queue.name)
 
 
@@ -194,15 +193,15 @@ def release(
     """Return the call that releases messages."""
     keys = settle_keys(work_queue)
     receipts = [word for delivery in deliveries for word in delivery.receipt]
-    args = (*strikes(over, deliveries), work_queue.queue.keys.channel, *receipts, *events)
+    args = (*removals(over, deliveries), work_queue.queue.keys.channel, *receipts, *events)
     return Call("tasks/worker/release", keys, args, read_settlements, True, work_queue.name)
 
 
-def strike_off(delivery: Delivery, over: Sequence[str] = (), events: Events = NO_EVENTS) -> Call[Verdicts]:
+def remove_cancelled(delivery: Delivery, over: Sequence[str] = (), events: Events = NO_EVENTS) -> Call[Verdicts]:
     """Return the call that removes a cancelled message from the record: it is gone from its queue."""
     work_queue, namespace = delivery.work_queue, delivery.work_queue.queue.client.namespace
     keys = (work_queue.inflight_key, events_key(namespace), dropped_key(namespace))
-    args = (*strikes(over, [delivery]), *events)
+    args = (*removals(over, [delivery]), *events)
     return Call("tasks/worker/strike_off", keys, args, lambda _struck: [SettleResult.MISSING], True, work_queue.name)
 
 
@@ -231,17 +230,17 @@ def failure_record(settlement: Settlement, outcome: Dead) -> str:
     return json.dumps(record)
 
 
-def unhold(inflight_key: str, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[None]:
+def remove_inflight(inflight_key: str, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[None]:
     """Return the call that removes messages and batches from the record, so that their leases are not renewed."""
-    return Call("tasks/worker/unhold", (inflight_key,), strikes(over, deliveries), read_nothing, True)
+    return Call("tasks/worker/unhold", (inflight_key,), removals(over, deliveries), read_nothing, True)
 
 
-def strike_of(batch: str, message_id: str) -> tuple[Argument, ...]:
+def removal_of(batch: str, message_id: str) -> tuple[Argument, ...]:
     """Return the arguments of parts/strike.lua for one message."""
     return 1, batch, message_id
 
 
-def strikes(over: Sequence[str], deliveries: Sequence[Delivery] = ()) -> tuple[Argument, ...]:
+def removals(over: Sequence[str], deliveries: Sequence[Delivery] = ()) -> tuple[Argument, ...]:
     """Return the arguments of parts/strike.lua: finished batches, and messages that stay in a queue."""
     words: list[Argument] = [word for batch in over for word in (batch, "")]
     for delivery in deliveries:

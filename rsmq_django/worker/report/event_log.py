@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...conf.settings import EventSettings
 from ...core import Client, RsmqError
@@ -20,13 +20,9 @@ from ...core.stats.events import BETWEEN_TAGS, MAX_ERROR_CHARACTERS, EventKind, 
 from ...core.stats.runs import MOST_TASKS
 from ...core.transport.call import Argument, Call
 from ...tasks.tags import tags_of
-from ..execute.execution import Execution
-from ..outcomes import Dead, Outcome, Postponed, RetryIn, Succeeded
+from ..delivery import AttemptState
+from ..outcomes import Dead, Outcome, Postponed, RetryIn, Settlement, Succeeded
 from .notifications import dotted_path, text_of
-
-if TYPE_CHECKING:
-    from ..lease.pending import Settlement
-    from ..sources.reliable_queue import Settled
 
 logger = get_logger(__name__)
 
@@ -57,7 +53,7 @@ class EventLog:
         recent = RecentSuccesses(namespace) if settings.record == "recent" else None
         return cls(worker_id, settings.record == "all", settings.length, settings.error_text, recent)
 
-    def words(self, queue_name: str, settlements: Sequence[Settlement | Settled], *, are_apart: bool = False) -> Events:
+    def words(self, queue_name: str, settlements: Sequence[Settlement], *, are_apart: bool = False) -> Events:
         """Return the last arguments of a call that settles these messages; their outcomes are of one kind.
 
         `are_apart` means that these are successes which RecentSuccesses accepted.
@@ -70,15 +66,15 @@ class EventLog:
         most = KEPT if are_apart else self.max_length
         return self._complete(queue_name, lines, *self._error(settlements[0].outcome), most=most)
 
-    def words_of_lost(self, execution: Execution, how: str) -> Events:
+    def words_of_lost(self, attempt: AttemptState, how: str) -> Events:
         """Return the arguments for one message whose process died; `how` describes the end of the process."""
-        return self._complete(execution.delivery.work_queue.name, [line_of(execution)], "ProcessDied", how)
+        return self._complete(attempt.delivery.work_queue.name, [line_of(attempt)], "ProcessDied", how)
 
     def write(
         self, client: Client, queue_name: str, kind: str, lines: Sequence[tuple[str, str]], error: BaseException | None
     ) -> None:
         """Write events of messages that an earlier call settled: tasks and lines. Never raises."""
-        error_words = ("", "") if error is None else self._said(error)
+        error_words = ("", "") if error is None else self._error_words(error)
         if kind != EventKind.SUCCEEDED.value or self.records_successes:
             words = self._complete(queue_name, [line for _, line in lines], *error_words)
             self._append(client, kind, words)
@@ -108,28 +104,28 @@ class EventLog:
     def _error(self, outcome: Outcome) -> tuple[str, str]:
         if not isinstance(outcome, (RetryIn, Dead)):
             return "", ""  # a group of many; failures are settled one by one
-        return self._said(outcome.error)
+        return self._error_words(outcome.error)
 
-    def _said(self, error: BaseException) -> tuple[str, str]:
+    def _error_words(self, error: BaseException) -> tuple[str, str]:
         text = text_of(error)[:MAX_ERROR_CHARACTERS] if self.error_text else ""
         return _storable(dotted_path(type(error))), _storable(text)
 
 
-def line_of(execution: Execution) -> str:
+def line_of(attempt: AttemptState) -> str:
     """Return eight values of an event as one argument: packing arguments is the main cost of an event here."""
-    delivery, run_us = execution.delivery, execution.run_us
-    message, envelope = delivery.message, execution.envelope
+    delivery, run_us = attempt.delivery, attempt.run_us
+    message, envelope = delivery.message, attempt.envelope
     wait_us = None if run_us is None else delivery.wait_us
     message_id = message.id
     if "\n" in message_id:  # only programs that are not RSMQ clients write such ids
         message_id = message_id.replace("\n", " ")
     is_reliable = delivery.work_queue.reliable is not None
     sent_ms = message_id.partition("-")[0] if is_reliable else whole_sent_ms(message_id)
-    tags = "" if execution.meta is None else BETWEEN_TAGS.join(tags_of(execution.meta)[:MOST_TAGS])
+    tags = "" if attempt.meta is None else BETWEEN_TAGS.join(tags_of(attempt.meta)[:MOST_TAGS])
     if tags:
         tags = f"\n{tags}\n"
     return (
-        f"{execution.path}\n{envelope.id if envelope is not None else ''}\n{message_id}\n"
+        f"{attempt.path}\n{envelope.id if envelope is not None else ''}\n{message_id}\n"
         f"{delivery.attempt}\n{sent_ms}\n{'' if wait_us is None else wait_us}\n"
         f"{'' if run_us is None else run_us}\n{delivery.body_bytes}{tags}"
     )

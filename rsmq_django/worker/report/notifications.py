@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...conf.settings import get_settings
 from ...core import Queue
@@ -21,11 +21,8 @@ from ...tasks.interrupts import TaskCancelled
 from ...tasks.middleware import chain
 from ...tasks.results import as_time, restored_task
 from ...tasks.running import CurrentTask
-from ..delivery import Delivery
+from ..delivery import AttemptState, Delivery
 from ..outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
-
-if TYPE_CHECKING:
-    from ..execute.execution import Execution
 
 logger = get_logger(__name__)
 
@@ -69,37 +66,37 @@ class Notifier:
 
     # -- Signals ------------------------------------------------------------------------------------------------------
 
-    def started(self, execution: Execution) -> None:
+    def started(self, attempt: AttemptState) -> None:
         """Send `task_started`."""
-        if _is_task(execution):
-            result = self.task_result(execution)
+        if _is_task(attempt):
+            result = self.task_result(attempt)
             task_started.send_robust(sender=type(result.task.get_backend()), task_result=result)
 
-    async def astarted(self, execution: Execution) -> None:
+    async def astarted(self, attempt: AttemptState) -> None:
         """See started()."""
-        if _is_task(execution):
-            result = self.task_result(execution)
+        if _is_task(attempt):
+            result = self.task_result(attempt)
             await task_started.asend_robust(sender=type(result.task.get_backend()), task_result=result)
 
-    def finished(self, execution: Execution, outcome: Outcome) -> None:
+    def finished(self, attempt: AttemptState, outcome: Outcome) -> None:
         """Write the log line of an outcome; send `task_finished` and `message_dead_lettered` when they apply."""
-        log_outcome(execution, outcome)
-        _tell_middleware(execution, outcome)
-        if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
-            result = self._finished_result(execution, outcome)
+        log_outcome(attempt, outcome)
+        _tell_middleware(attempt, outcome)
+        if isinstance(outcome, _FINAL) and _is_task(attempt) and anybody_listens(task_finished):
+            result = self._finished_result(attempt, outcome)
             task_finished.send_robust(sender=type(result.task.get_backend()), task_result=result)
         if type(outcome) is Dead:
-            message_dead_lettered.send_robust(sender=Queue, **_dead_letter(execution, outcome))
+            message_dead_lettered.send_robust(sender=Queue, **_dead_letter(attempt, outcome))
 
-    async def afinished(self, execution: Execution, outcome: Outcome) -> None:
+    async def afinished(self, attempt: AttemptState, outcome: Outcome) -> None:
         """See finished()."""
-        log_outcome(execution, outcome)
-        _tell_middleware(execution, outcome)
-        if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
-            result = self._finished_result(execution, outcome)
+        log_outcome(attempt, outcome)
+        _tell_middleware(attempt, outcome)
+        if isinstance(outcome, _FINAL) and _is_task(attempt) and anybody_listens(task_finished):
+            result = self._finished_result(attempt, outcome)
             await task_finished.asend_robust(sender=type(result.task.get_backend()), task_result=result)
         if type(outcome) is Dead:
-            await message_dead_lettered.asend_robust(sender=Queue, **_dead_letter(execution, outcome))
+            await message_dead_lettered.asend_robust(sender=Queue, **_dead_letter(attempt, outcome))
 
     def lost(self, delivery: Delivery) -> None:
         """Log that a result was discarded because another worker may hold the message now."""
@@ -119,18 +116,18 @@ class Notifier:
 
     # -- Content of signals and contexts ------------------------------------------------------------------------------
 
-    def task_result(self, execution: Execution) -> TaskResult[..., Any]:
+    def task_result(self, attempt: AttemptState) -> TaskResult[..., Any]:
         """Return the running task's `TaskResult`, the same object for its context and all its signals."""
-        if execution.task_result is None:
-            execution.task_result = self._running_result(execution)
-        return execution.task_result
+        if attempt.task_result is None:
+            attempt.task_result = self._running_result(attempt)
+        return attempt.task_result
 
-    def _running_result(self, execution: Execution) -> TaskResult[..., Any]:
-        delivery, work, envelope = execution.delivery, execution.work, execution.envelope
-        assert work is not None and work.task is not None and envelope is not None
+    def _running_result(self, attempt: AttemptState) -> TaskResult[..., Any]:
+        delivery, handler, envelope = attempt.delivery, attempt.handler, attempt.envelope
+        assert handler is not None and handler.task is not None and envelope is not None
         started_at = as_time(delivery.started_ms)
         return TaskResult(
-            task=restored_task(work.path, queue_name=delivery.work_queue.name, backend=work.task.backend),
+            task=restored_task(handler.path, queue_name=delivery.work_queue.name, backend=handler.task.backend),
             id=envelope.id,
             status=TaskResultStatus.RUNNING,
             enqueued_at=as_time(delivery.message.sent_ms),
@@ -139,17 +136,17 @@ class Notifier:
             last_attempted_at=started_at,
             args=envelope.args,
             kwargs=envelope.kwargs,
-            backend=work.task.backend,
+            backend=handler.task.backend,
             errors=[],
             # Earlier attempts may have run elsewhere; the result record contains their workers.
             worker_ids=[""] * (delivery.attempt - 1) + [self.worker_id],
         )
 
-    def _finished_result(self, execution: Execution, outcome: Succeeded | Dead | Cancelled) -> TaskResult[..., Any]:
-        result = self.task_result(execution)
+    def _finished_result(self, attempt: AttemptState, outcome: Succeeded | Dead | Cancelled) -> TaskResult[..., Any]:
+        result = self.task_result(attempt)
         failed = not isinstance(outcome, Succeeded)
         object.__setattr__(result, "status", TaskResultStatus.FAILED if failed else TaskResultStatus.SUCCESSFUL)
-        object.__setattr__(result, "finished_at", as_time(execution.finished_ms))
+        object.__setattr__(result, "finished_at", as_time(attempt.finished_ms))
         if isinstance(outcome, Dead):
             kind = type(outcome.error)
             result.errors.append(
@@ -166,27 +163,27 @@ class Notifier:
         return result
 
 
-def log_outcome(execution: Execution, outcome: Outcome) -> None:
+def log_outcome(attempt: AttemptState, outcome: Outcome) -> None:
     """Write one line about an outcome and the next step, with the same data as fields for programs."""
     if isinstance(outcome, Succeeded) and not logger.isEnabledFor(logging.DEBUG):
         return  # before any formatting: most outcomes are successes
-    delivery = execution.delivery
-    what = execution.path or f"a message of queue {delivery.work_queue.name}"
-    message_id, attempt, most = delivery.message.id, delivery.attempt, execution.max_attempts
-    extra = log_fields(execution, outcome)
+    delivery = attempt.delivery
+    what = attempt.path or f"a message of queue {delivery.work_queue.name}"
+    message_id, number, most = delivery.message.id, delivery.attempt, attempt.max_attempts
+    extra = log_fields(attempt, outcome)
     match outcome:
         case Succeeded():
-            logger.debug("%s succeeded on attempt %d [%s]", what, attempt, message_id, extra=extra)
+            logger.debug("%s succeeded on attempt %d [%s]", what, number, message_id, extra=extra)
         case RetryIn(after_s, error):
             text = "%s failed on attempt %d of %d, retry in %.1f s: %s [%s]"
-            logger.warning(text, what, attempt, most, after_s, one_line(error), message_id, extra=extra)
+            logger.warning(text, what, number, most, after_s, one_line(error), message_id, extra=extra)
         case Dead(reason, error, traceback_text):
             fate = "discarded" if isinstance(outcome, Discarded) else "moved to its dead-letter queue"
             text = f"%s failed for good (%s) on attempt %d, {fate}: %s [%s]"
             why = one_line(error).removeprefix(f"{Unreadable.__name__}: ")  # the reason contains this already
-            _log_error(text, (what, reason, attempt, why, message_id), traceback_text.rstrip(), extra)
+            _log_error(text, (what, reason, number, why, message_id), traceback_text.rstrip(), extra)
         case Cancelled():
-            logger.info("%s was cancelled on attempt %d [%s]", what, attempt, message_id, extra=extra)
+            logger.info("%s was cancelled on attempt %d [%s]", what, number, message_id, extra=extra)
         case Postponed(after_s, why, has_run=False):
             logger.debug("%s is given back for %.1f s: %s [%s]", what, after_s, why, message_id, extra=extra)
         case Postponed(after_s, why):
@@ -205,21 +202,21 @@ def _log_error(text: str, args: tuple[object, ...], traceback_text: str, extra: 
         logger.handle(record)
 
 
-def log_fields(execution: Execution, outcome: Outcome) -> dict[str, Any]:
+def log_fields(attempt: AttemptState, outcome: Outcome) -> dict[str, Any]:
     """Return an outcome as fields of a log record; docs/metrics.md explains them. Arguments are never included."""
-    delivery, envelope = execution.delivery, execution.envelope
+    delivery, envelope = attempt.delivery, attempt.envelope
     fields: dict[str, Any] = {
         "rsmq_event": event_name(outcome),
         "rsmq_queue": delivery.work_queue.name,
-        "rsmq_task": execution.path,
+        "rsmq_task": attempt.path,
         "rsmq_task_id": envelope.id if envelope else "",
         "rsmq_message_id": delivery.message.id,
         "rsmq_attempt": delivery.attempt,
-        "rsmq_max_attempts": execution.max_attempts,
-        "rsmq_worker": execution.notifier.worker_id,
+        "rsmq_max_attempts": attempt.max_attempts,
+        "rsmq_worker": attempt.notifier.worker_id,
     }
-    if delivery.started_ms is not None and execution.finished_ms is not None:
-        fields["rsmq_run_ms"] = round(execution.finished_ms - delivery.started_ms, 3)
+    if delivery.started_ms is not None and attempt.finished_ms is not None:
+        fields["rsmq_run_ms"] = round(attempt.finished_ms - delivery.started_ms, 3)
     if isinstance(outcome, (RetryIn, Dead)):
         fields["rsmq_error_type"] = dotted_path(type(outcome.error))
     if isinstance(outcome, RetryIn):
@@ -233,23 +230,23 @@ def log_fields(execution: Execution, outcome: Outcome) -> dict[str, Any]:
 _MIDDLEWARE_EVENTS: dict[type[Outcome], str] = {RetryIn: "on_retry", Dead: "on_dead_letter", Discarded: "on_discard"}
 
 
-def _tell_middleware(execution: Execution, outcome: Outcome) -> None:
+def _tell_middleware(attempt: AttemptState, outcome: Outcome) -> None:
     middleware = chain()
     if middleware is not None:
-        middleware.tell(CurrentTask(execution), outcome, _MIDDLEWARE_EVENTS.get(type(outcome)))
+        middleware.tell(CurrentTask(attempt), outcome, _MIDDLEWARE_EVENTS.get(type(outcome)))
 
 
-def _is_task(execution: Execution) -> bool:
-    return execution.work is not None and execution.work.task is not None
+def _is_task(attempt: AttemptState) -> bool:
+    return attempt.handler is not None and attempt.handler.task is not None
 
 
-def _dead_letter(execution: Execution, outcome: Dead) -> dict[str, Any]:
-    delivery = execution.delivery
+def _dead_letter(attempt: AttemptState, outcome: Dead) -> dict[str, Any]:
+    delivery = attempt.delivery
     return {
         "queue_name": delivery.work_queue.name,
         "message": delivery.message,
         "reason": outcome.reason,
-        "task_path": execution.path,
+        "task_path": attempt.path,
     }
 
 

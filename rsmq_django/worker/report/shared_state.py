@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 
 _TIME = struct.Struct("d")
-_POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _IS_QUIET_AT, _TURNED_AT, _INTERRUPTED_AT, _SLOTS_AT = 0, 8, 16, 17, 24, 32, 64
+_POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _IS_PAUSED_AT, _TURNED_AT, _INTERRUPTED_AT, _SLOTS_AT = 0, 8, 16, 17, 24, 32, 64
 #: Value of the "has ended" field when the process holds no messages any more.
 _HOLDS_NOTHING = 2
 #: Monotonic times until when a message may run (0 for no limit) and since when it is running; its id. The times are
@@ -36,7 +36,7 @@ class SharedState:
 
     # -- Written by the child -----------------------------------------------------------------------------------------
 
-    def beat(self) -> None:
+    def note_poll(self) -> None:
         """Note a successful fetch, or that the process would have fetched if it had room."""
         _TIME.pack_into(self._memory, _POLLED_AT, time.monotonic())
 
@@ -83,13 +83,13 @@ class SharedState:
 
     # -- Written by the supervisor ------------------------------------------------------------------------------------
 
-    def tell_to_stop(self, by: float) -> None:
+    def set_stop_by(self, by: float) -> None:
         """Set until when tasks may run, on the machine's monotonic clock; the process reads it when it gets SIGTERM."""
         _TIME.pack_into(self._memory, _STOP_BY_AT, by)
 
-    def tell_quiet(self, is_quiet: bool) -> None:
+    def set_paused(self, is_paused: bool) -> None:
         """Set whether the process is paused."""
-        self._memory[_IS_QUIET_AT] = int(is_quiet)
+        self._memory[_IS_PAUSED_AT] = int(is_paused)
 
     # -- Read by the other side ---------------------------------------------------------------------------------------
 
@@ -99,9 +99,9 @@ class SharedState:
         return float(_TIME.unpack_from(self._memory, _STOP_BY_AT)[0]) or None
 
     @property
-    def is_quiet(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether the process is paused."""
-        return bool(self._memory[_IS_QUIET_AT])
+        return bool(self._memory[_IS_PAUSED_AT])
 
     @property
     def last_poll(self) -> float | None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from ...conf.settings import get_settings
 from ...core import Client, RsmqError, SettleResult
@@ -21,13 +20,9 @@ from ...core.log_lines import get_logger
 from ...core.stats.counters import MOST_FIELDS, report
 from ...core.stats.histogram import bucket_of
 from ...core.transport.call import Call
-from ..outcomes import Postponed, Released
+from ..delivery import AttemptState
+from ..outcomes import Postponed, Released, Settlement
 from .notifications import event_name
-
-if TYPE_CHECKING:
-    from ..execute.execution import Execution
-    from ..lease.pending import Settlement
-    from ..sources.reliable_queue import Settled
 
 logger = get_logger(__name__)
 
@@ -39,7 +34,7 @@ MOST_LAST_REPORTS = 10
 _path_of = attrgetter("path")
 
 
-class Times:
+class Durations:
     """Latencies and run times of attempts of one kind, in microseconds; None where unknown."""
 
     __slots__ = ("runs", "waits")
@@ -62,7 +57,7 @@ class Statistics:
         #: Queue and task of attempts that began. Threads append to it.
         self._begun: deque[tuple[str, str]] = deque()
         #: By queue, task and outcome.
-        self._ended: dict[tuple[str, str, str], Times] = {}
+        self._ended: dict[tuple[str, str, str], Durations] = {}
         #: Fields to report, by queue.
         self._grown: dict[str, Counter[str]] = {}
         #: The report whose reply has not arrived, by queue.
@@ -76,7 +71,7 @@ class Statistics:
         """Return a new object; None when statistics are disabled."""
         return cls(namespace, reporter, now_ms=now_ms) if get_settings().statistics.enabled else None
 
-    def arrived(self, executions: Sequence[Execution]) -> None:
+    def arrived(self, executions: Sequence[AttemptState]) -> None:
         """Count first receives as sent: only now it is known which task the message is for."""
         self._sent += [
             (each.delivery.work_queue.name, each.path)
@@ -102,7 +97,7 @@ class Statistics:
         times.runs.append(run_us)
         times.waits.append(wait_us)
 
-    def settled(self, settlements: Sequence[Settlement | Settled], verdicts: Sequence[SettleResult]) -> None:
+    def settled(self, settlements: Sequence[Settlement], verdicts: Sequence[SettleResult]) -> None:
         """Count attempts whose outcomes have reached Redis; they are of one kind and of one queue."""
         outcome = settlements[0].outcome
         if isinstance(outcome, Postponed) and not outcome.has_run:
@@ -116,18 +111,18 @@ class Statistics:
         # MISSING is usually the reply to a second try: the first one was carried out.
         self._count(event_name(outcome), executions)
 
-    def _count(self, end: str, executions: Iterable[Execution]) -> None:
+    def _count(self, end: str, executions: Iterable[AttemptState]) -> None:
         for task, group in groupby(executions, key=_path_of):
             alike = list(group)
             times = self._times(alike[0].delivery.work_queue.name, task, end)
             times.runs += [execution.run_us for execution in alike]
             times.waits += [execution.delivery.wait_us for execution in alike if execution.run_us is not None]
 
-    def _times(self, queue: str, task: str, end: str) -> Times:
+    def _times(self, queue: str, task: str, end: str) -> Durations:
         key = (queue, task, end)
         times = self._ended.get(key)
         if times is None:
-            times = self._ended[key] = Times()
+            times = self._ended[key] = Durations()
         return times
 
     # -- Reports ------------------------------------------------------------------------------------------------------

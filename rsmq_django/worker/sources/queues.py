@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections import Counter
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...conf.settings import get_settings
-from ...core import Client, RsmqError
+from ...core import Client, RsmqError, SettleResult
 from ...core.errors import BrokenQueue, ConnectionFailed, QueueNotFound
 from ...core.keys import paused_key, worker_key
 from ...core.limits import MAX_BATCH
@@ -18,27 +17,24 @@ from ...core.log_lines import get_logger
 from ...core.transport.backoff import ReconnectBackoff
 from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
-from ..fetch.exchange import PendingExchange, PreparedFetch
+from ..fetch.exchange import Fetched, FetchParts, FetchStep, PendingExchange, PreparedFetch, Step
 from ..fetch.polling import IdleTurn, PollSchedule
 from ..fetch.queue_selector import FetchOrder, QueueSelector
-from ..fetch.steps import (
+from ..lease.inflight import Heartbeat, Undelivered
+from ..lease.leases import Cancellations, Leases, renewal_calls
+from ..lease.pending import PendingSettlements, StartNotes, starts_to_note
+from ..lease.settle import SettleCall, cleanup_calls, settle_calls
+from ..lease.steps import (
     AbandonStep,
-    AskStep,
-    BeatStep,
+    CancellationStep,
     CleanupStep,
-    Fetched,
-    FetchStep,
+    HeartbeatStep,
     RenewStep,
     SettleStep,
     StartStep,
-    Step,
     is_damage,
 )
-from ..lease.inflight import Undelivered
-from ..lease.leases import Cancellations, Leases, renewal_calls
-from ..lease.pending import PendingSettlements, Settlement, StartNotes, starts_to_note
-from ..lease.settle import cleanup_calls, settle_calls
-from ..outcomes import Outcome, Released
+from ..outcomes import Outcome, Postponed, Released, RetryIn, Settlement
 from ..report.clock import ServerClock
 from ..report.event_log import EventLog, RecentStep
 from ..report.notifications import Notifier
@@ -86,12 +82,14 @@ class QueueSource:
         self._pauses = ReconnectBackoff(f"key {paused_key(client.namespace)!r}")
         self._start_notes = StartNotes()
         self._undelivered = Undelivered(client, self.inflight_key)
-        self._fetch_numbers = itertools.count(1)
-        self._prepared_fetch = PreparedFetch(self)
+        self.fetch_parts = FetchParts(
+            client, self.inflight_key, self.selector, self.poll_schedule, self.leases, self.clock, self._note_fetched
+        )
+        self._prepared_fetch = PreparedFetch(self.fetch_parts)
         #: The exchange that was sent and not read yet.
         self._pending_exchange: PendingExchange | None = None
-        #: When to send the next heartbeat, on the monotonic clock; without a supervisor there is none to send.
-        self.next_beat_at = 0.0 if shared_state is not None else math.inf
+        #: Without a supervisor there is none to send.
+        self.heartbeat = Heartbeat(client, notifier.worker_id, is_needed=shared_state is not None)
         #: How many messages the last fetch returned, if that was all it asked for.
         self._filled = 0
         #: Whether the last fetch found no message at all, neither ready nor invisible; None before the first fetch.
@@ -143,29 +141,29 @@ class QueueSource:
         if slot is not None and self._shared_state is not None:
             self._shared_state.lift_limit(slot)
 
-    def heard(self) -> None:
+    def note_publish(self) -> None:
         """Fetch soon because a message was published: at once, or after the turns of other processes."""
-        if self.poll_schedule.heard():
+        if self.poll_schedule.note_publish():
             self._wake()
 
     @property
-    def was_told_to_look(self) -> bool:
+    def has_wakeup(self) -> bool:
         """Return whether a message was published that has not been fetched for yet."""
-        return self.poll_schedule.was_told
+        return self.poll_schedule.has_wakeup
 
-    def get_ready(self, room: int, *, at_most: int = MAX_BATCH) -> None:
+    def prepare_fetch(self, room: int, *, at_most: int = MAX_BATCH) -> None:
         """Prepare the next fetch, if nothing else would have to go with it: the worker is about to sleep."""
         if room > 0 and self.is_idle and self.selector.is_settled and self.selector.scan is None:
-            self._prepared_fetch.get_ready(room, min(at_most, MAX_BATCH))
+            self._prepared_fetch.prepare_fetch(room, min(at_most, MAX_BATCH))
         else:
             self._prepared_fetch.put_aside()
 
     @property
-    def is_looking(self) -> bool:
+    def is_fetch_pending(self) -> bool:
         """Return whether a fetch was sent whose reply the next exchange will read."""
         return self._pending_exchange is not None
 
-    def ask_early(self) -> bool:
+    def send_prepared_fetch(self) -> bool:
         """Send the prepared fetch, because a message was published; the next exchange reads the reply.
 
         Returns False when none is prepared, or when other processes have their turn first.
@@ -175,15 +173,15 @@ class QueueSource:
         try:
             self._pending_exchange = self._prepared_fetch.send()
         except RsmqError as error:
-            self._lose((), error)
+            self._keep_for_later((), error)
             self._undelivered.suspect(are_likely=True)
             return True
         if self._pending_exchange is not None:
-            self.poll_schedule.was_told = True
+            self.poll_schedule.has_wakeup = True
             self.poll_schedule.begin()
-        return self.is_looking
+        return self.is_fetch_pending
 
-    def ask_ahead(self, room: int, *, at_most: int) -> None:
+    def fetch_ahead(self, room: int, *, at_most: int) -> None:
         """Send the next exchange before the messages of the last one are handed out: its reply arrives meanwhile.
 
         Only when the last fetch was filled, and there is room for as many messages again.
@@ -196,7 +194,7 @@ class QueueSource:
         try:
             self._pending_exchange = pending_exchange if pending_exchange.begin() else None
         except RsmqError as error:
-            self._lose(steps, error)
+            self._keep_for_later(steps, error)
         else:
             if self._pending_exchange is None:
                 self._put_back_steps(steps, ConnectionFailed("no socket is open"))
@@ -207,9 +205,9 @@ class QueueSource:
         is_scan_due = scan is not None and scan.is_due(time.monotonic())
         return self.backoff.is_on or not is_settled or self._undelivered.is_due() or is_scan_due
 
-    def look_now(self) -> None:
+    def fetch_now(self) -> None:
         """Fetch at the next exchange: a message was sent."""
-        self.poll_schedule.was_told = True
+        self.poll_schedule.has_wakeup = True
         self._wake()
 
     def suspect_cancellations(self) -> None:
@@ -220,12 +218,12 @@ class QueueSource:
     @property
     def has_settlements(self) -> bool:
         """Return whether outcomes are pending, or were sent without a reply yet."""
-        return bool(self.pending.count) or self.is_looking
+        return bool(self.pending.count) or self.is_fetch_pending
 
     @property
     def is_idle(self) -> bool:
         """Return whether no message is held and nothing is pending."""
-        return self.pending.is_empty and not len(self.leases) and not self.is_looking
+        return self.pending.is_empty and not len(self.leases) and not self.is_fetch_pending
 
     @property
     def holds_nothing(self) -> bool:
@@ -240,30 +238,26 @@ class QueueSource:
     def take_cancelled(self) -> list[Execution]:
         """Return the executions that were cancelled since the last call."""
         cancelled = self.cancellations.take(self.leases.held)
-        return [delivery.execution for delivery in cancelled if delivery.execution is not None]
+        return [delivery.execution for delivery in cancelled if isinstance(delivery.execution, Execution)]
 
     @property
     def is_stuck(self) -> bool:
         """Return whether only outcomes are left that a damaged queue has refused for a while."""
         return self.pending.is_stuck(len(self.leases))
 
-    def forget(self, deliveries: Sequence[Delivery], *, struck: Sequence[str]) -> None:
+    def forget(self, deliveries: Sequence[Delivery], *, removed: Sequence[str]) -> None:
         """Stop holding messages: Redis knows their outcomes, or there will be none."""
-        self.pending.over += [batch for batch in self.leases.drop(deliveries) if batch not in struck]
+        self.pending.over += [batch for batch in self.leases.remove(deliveries) if batch not in removed]
         slots = []
         for delivery in deliveries:
             delivery.execution = None
             if delivery.ack_waiter is not None:
-                delivery.tell_outcome()
+                delivery.release_waiter()
             if delivery.slot is not None:
                 slots.append(delivery.slot)
                 delivery.slot = None
         if self._shared_state is not None:
             self._shared_state.leave(*slots)
-
-    def next_fetch_number(self) -> int:
-        """Return a fetch number that is unique in this worker."""
-        return next(self._fetch_numbers)
 
     # -- The exchange -------------------------------------------------------------------------------------------------
 
@@ -276,7 +270,7 @@ class QueueSource:
         """
         self._filled = 0
         if self._pending_exchange is not None:
-            return self._land(self._pending_exchange)
+            return self._receive(self._pending_exchange)
         if time.monotonic() < self.backoff.next_try_at:
             self.leases.expire(time.monotonic())
             return []
@@ -289,7 +283,7 @@ class QueueSource:
         if (
             self._pending_exchange is not None
         ):  # the messages that it returns will not run: they are released as undelivered
-            self.forget(self._land(self._pending_exchange), struck=())
+            self.forget(self._receive(self._pending_exchange), removed=())
             self._undelivered.suspect(are_likely=True)
         left, failures = -1, 0
         while left and failures < MOST_LAST_FAILURES:  # at least once: undelivered messages are released, too
@@ -321,17 +315,17 @@ class QueueSource:
             steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
             replies = self.client.run_many([step.call for step in steps]) if steps else []
         except RsmqError as error:
-            self._lose(steps, error)
+            self._keep_for_later(steps, error)
             return []
         self._read(steps, replies)
         return fetch.deliveries if fetch is not None else []
 
-    def _land(self, pending_exchange: PendingExchange) -> list[Delivery]:
+    def _receive(self, pending_exchange: PendingExchange) -> list[Delivery]:
         self._pending_exchange = None
         try:
             results = pending_exchange.results()
         except RsmqError as error:
-            self._lose(pending_exchange.steps, error)
+            self._keep_for_later(pending_exchange.steps, error)
             return []
         self._read(pending_exchange.steps, results)
         return pending_exchange.fetch.deliveries
@@ -341,13 +335,13 @@ class QueueSource:
             if not isinstance(step, CleanupStep):  # it is made again with its outcome
                 step.failed(error)
 
-    def _lose(self, steps: Sequence[Step], error: RsmqError) -> None:
+    def _keep_for_later(self, steps: Sequence[Step], error: RsmqError) -> None:
         """Keep steps for a later exchange that may have been carried out or not."""
         self._put_back_steps(steps, error)
         # Also when the error says that nothing was sent: it may be about a second try of some of the calls.
         if any(isinstance(step, FetchStep) for step in steps):
             self._undelivered.suspect(are_likely=not isinstance(error, ConnectionFailed))
-        self.poll_schedule.look_within(0)  # the wake-up was not acted on yet
+        self.poll_schedule.fetch_within(0)  # the wake-up was not acted on yet
         self.backoff.note(error, at_most_s=self.leases.longest_wait_s())
         self.leases.expire(time.monotonic())
 
@@ -361,39 +355,42 @@ class QueueSource:
         found = self.client.run(scan.call)
         scan.scanned(found, time.monotonic())
         if scan.ready:
-            self.poll_schedule.look_soon()
+            self.poll_schedule.fetch_soon()
         else:
             self.clock.set(found.server_ms, asked_at=asked_at)
             nothing = Fetched(found.server_ms, found.next_ms, found.queue_count, [], [])
-            self.looked(nothing, FetchOrder(room, self.queues, [], None))
+            self._note_fetched(nothing, FetchOrder(room, self.queues, [], None))
 
     def _abandon_steps(self) -> list[AbandonStep]:
         deliveries = self.pending.take_abandoned()
-        self.forget(deliveries, struck=())
+        self.forget(deliveries, removed=())
         over = self.pending.take_over()
-        return [AbandonStep(self, deliveries, over)] if deliveries or over else []
+        return [AbandonStep(self.pending, self.inflight_key, deliveries, over)] if deliveries or over else []
 
     def _steps_for_held(self, settlements: Sequence[Settlement], now: float) -> list[Step]:
         # Renewing a message whose outcome is decided could delay it: a retry would come a lease later.
         settled = self.pending.settled(settlements)
-        steps: list[Step] = [RenewStep(self, *renewal) for renewal in renewal_calls(self.leases.due(now, settled))]
+        steps: list[Step] = [
+            RenewStep(self.leases, self.cancellations, *renewal)
+            for renewal in renewal_calls(self.leases.due(now, settled))
+        ]
         to_note = starts_to_note(self.leases.held(), settled, now_ms=self.clock.now_ms())
         return steps + [StartStep(settlement) for settlement in to_note]
 
     def _steps(self, room: int, at_most: int) -> tuple[list[Step], FetchStep | None]:
         now, settlements = time.monotonic(), self.pending.take_settlements()
         calls = settle_calls(settlements, self.leases.completed_batches, self.event_log)
-        steps: list[Step] = [SettleStep(self, each) for each in calls]
+        steps: list[Step] = [SettleStep(each, self.pending, self._note_settled) for each in calls]
         steps += [CleanupStep(call) for call in cleanup_calls(settlements)]
         if self._start_notes.is_time(now) or self.leases.may_be_due(now):
-            self._start_notes.looked(now)
+            self._start_notes.checked(now)
             steps += self._steps_for_held(settlements, now)
-        if now >= self.next_beat_at:
-            steps.append(BeatStep(self))
+        if now >= self.heartbeat.next_at:
+            steps.append(HeartbeatStep(self.heartbeat))
         steps += self._abandon_steps()
         question = self.cancellations.question(self.leases.held)
         if question is not None:
-            steps.append(AskStep(self, *question))
+            steps.append(CancellationStep(self.cancellations, *question))
         if self.statistics is not None:
             steps += self.statistics.steps()
         if self.event_log is not None and self.event_log.recent is not None:
@@ -401,7 +398,7 @@ class QueueSource:
         if room <= 0 or self.pending.tries_late or not self.poll_schedule.is_time():
             return steps, None
         self.poll_schedule.begin()
-        fetch = FetchStep(self, min(room, at_most), at_most)
+        fetch = FetchStep(self.fetch_parts, min(room, at_most), at_most)
         return [*steps, fetch], fetch
 
     def _read(self, steps: Sequence[Step], replies: Sequence[Any]) -> None:
@@ -422,35 +419,51 @@ class QueueSource:
         elif steps:
             self.backoff.over()
             if self._shared_state is not None:
-                self._shared_state.beat()
+                self._shared_state.note_poll()
         if not self.pending.refused:
             self.pending.damage.over()
         if self.is_idle and any(isinstance(step, SettleStep) for step in steps):
             # The settled message may have been the last one, which `until_empty` waits for. A fetch in the same
             # exchange does not show that: a script that the server did not know yet is carried out after it.
-            self.poll_schedule.look_soon()
+            self.poll_schedule.fetch_soon()
             self.is_drained = self.is_empty = False
 
-    def looked(self, fetched: Fetched, look: FetchOrder) -> None:
+    def _note_settled(self, settle_call: SettleCall, verdicts: Sequence[SettleResult]) -> None:
+        """Forget settled messages, and report lost leases."""
+        settlements = settle_call.settlements
+        self.is_drained = False  # tasks that have ended may have sent messages since the last fetch
+        self.forget([settlement.execution.delivery for settlement in settlements], removed=settle_call.over)
+        if self.statistics is not None:
+            self.statistics.settled(settlements, verdicts)
+        outcome = settlements[0].outcome  # a step with several outcomes has one kind only
+        if isinstance(outcome, (RetryIn, Postponed)):
+            self.poll_schedule.fetch_within(outcome.after_s)
+        if SettleResult.LEASE_LOST in verdicts and not isinstance(outcome, Released):
+            for settlement, verdict in zip(settlements, verdicts, strict=True):
+                if verdict is SettleResult.LEASE_LOST:
+                    self.notifier.lost(settlement.delivery)
+        # MISSING: the reply to an earlier try was lost, or the message was deleted. In both cases it is gone.
+
+    def _note_fetched(self, fetched: Fetched, order: FetchOrder) -> None:
         """Note the result of a fetch, and plan the next one."""
         served = Counter[WorkQueue]()
         for portion in fetched.portions:  # a queue may have two portions
-            served[look.queues[portion.position - 1]] += len(portion.ids)
-        self.selector.looked(look, served)
+            served[order.queues[portion.position - 1]] += len(portion.ids)
+        self.selector.note_fetched(order, served)
         found, next_s = served.total(), fetched.next_ms / 1000
-        self._filled = found if found >= look.room else 0
+        self._filled = found if found >= order.room else 0
         # A message that is due in less than a millisecond is as good as ready: a retry without a wait, for example.
-        self.is_drained = found == 0 and next_s != 0 and not look.is_partial
+        self.is_drained = found == 0 and next_s != 0 and not order.is_partial
         self.is_empty = self.is_drained and next_s < 0
         self._note_pauses(are_readable=0 not in fetched.unreadable)
         if unreadable := [position for position in fetched.unreadable if position]:
-            names = ", ".join(look.queues[position - 1].name for position in unreadable)
+            names = ", ".join(order.queues[position - 1].name for position in unreadable)
             logger.error("queue %s is missing or damaged; a missing queue is created again", names)
             self.selector.is_provisioned = self.is_drained = self.is_empty = False
         if fetched.queue_count != self.selector.known_count:
             self.selector.bands_are_known = self.is_drained = self.is_empty = False
         may_be_more = not self.selector.bands_are_known
-        self.poll_schedule.looked(found=found, next_s=next_s, is_partial=look.is_partial, may_be_more=may_be_more)
+        self.poll_schedule.plan_next(found=found, next_s=next_s, is_partial=order.is_partial, may_be_more=may_be_more)
 
     def _note_pauses(self, *, are_readable: bool) -> None:
         if are_readable:
@@ -460,16 +473,16 @@ class QueueSource:
 
     # -- Time of the next exchange ------------------------------------------------------------------------------------
 
-    def next_exchange_at(self, room: int, *, patience_s: float = 0.0) -> float | None:
+    def next_exchange_at(self, room: int, *, settle_within_s: float = 0.0) -> float | None:
         """Return when the next exchange is due, on the monotonic clock; None when only an event can start it.
 
         Outcomes may wait for `patience_s`, so that more of them are sent together.
         """
-        if self.is_looking:
+        if self.is_fetch_pending:
             return 0.0
-        times = [self.next_beat_at]
+        times = [self.heartbeat.next_at]
         if self.pending.settlements:
-            times.append(time.monotonic() + patience_s if patience_s else 0.0)
+            times.append(time.monotonic() + settle_within_s if settle_within_s else 0.0)
         if self.pending.late.settlements:
             times.append(self.pending.late.next_try_at)
         if self.pending.refused:
@@ -485,12 +498,12 @@ class QueueSource:
         if report_at is not None:
             times.append(report_at)
         if self.leases.has_unnoted_start():
-            times.append(self._start_notes.next_look_at(time.monotonic()))
+            times.append(self._start_notes.next_check_at(time.monotonic()))
         soonest = max(min(times), self.backoff.next_try_at)
         return soonest if soonest < math.inf else None
 
 
 def _is_apart(step: Step, error: RsmqError) -> bool:
     """Return whether other work can continue in spite of this failure."""
-    is_of_one_queue = isinstance(step, SettleStep | AskStep) and is_damage(error)
-    return is_of_one_queue or isinstance(step, ReportStep | CleanupStep | BeatStep | RecentStep)
+    is_of_one_queue = isinstance(step, SettleStep | CancellationStep) and is_damage(error)
+    return is_of_one_queue or isinstance(step, ReportStep | CleanupStep | HeartbeatStep | RecentStep)

@@ -21,16 +21,16 @@ from ...core.transport.backoff import ReconnectBackoff
 from ...queues import get_client
 from ..delivery import Delivery
 from ..execute.execution import Execution
-from ..fetch.steps import is_damage
 from ..lease.leases import Leases
 from ..lease.pending import GIVE_UP_REFUSED_AFTER_S
-from ..outcomes import Dead, Outcome, Postponed, Released, RetryIn, Succeeded
+from ..lease.steps import is_damage
+from ..outcomes import Dead, Outcome, Postponed, Released, RetryIn, Settlement, Succeeded
 from ..report.clock import ServerClock
 from ..report.event_log import EventLog, line_of
 from ..report.notifications import Notifier, event_name, one_line
 from ..report.shared_state import SharedState
 from ..report.statistics import Statistics
-from .reliable_queue import ReliableWakeUp, ReliableWork, Settled, make_work
+from .reliable_queue import ReliableQueueState, ReliableWakeUp, group_of, make_state
 
 logger = get_logger(__name__)
 
@@ -41,12 +41,12 @@ class ReliableSource:
     """Works on some reliable queues of one connection, in the given order: messages of the first queue come first."""
 
     #: Wake-ups come from tokens, not from published messages: there is no prepared fetch.
-    is_looking = False
+    is_fetch_pending = False
 
     def __init__(
         self,
         client: Client,
-        works: Sequence[ReliableWork],
+        states: Sequence[ReliableQueueState],
         *,
         notifier: Notifier,
         poll_interval_s: float,
@@ -54,24 +54,24 @@ class ReliableSource:
         shared_state: SharedState | None = None,
     ) -> None:
         self.client = client
-        self.works = {work.settings.name: work for work in works}
+        self.states = {state.settings.name: state for state in states}
         self.notifier = notifier
         self.leases = Leases()
         self.clock = ServerClock()
         self.backoff = ReconnectBackoff(f"reliable queues on {client.connection!r}", server=client.connection)
-        self.wake_up = ReliableWakeUp([work.queue for work in works], on_token=self.look_now)
+        self.wake_up = ReliableWakeUp([state.queue for state in states], on_token=self.fetch_now)
         self._poll_interval_s = poll_interval_s
         self._wake = wake
         self._shared_state = shared_state
         #: None when statistics are disabled.
         self.statistics = Statistics.from_settings(client.namespace, notifier.worker_id, now_ms=self.clock.now_ms)
         self.event_log = EventLog.from_settings(get_settings().events, notifier.worker_id, client.namespace)
-        self._settled: deque[Settled] = deque()
+        self._settled: deque[Settlement] = deque()
         self._abandon: deque[Delivery] = deque()
         #: Messages whose settling may have been carried out although its reply was lost.
         self._uncertain: set[Delivery] = set()
-        self._look_at = 0.0
-        self._was_told_to_look = False
+        self._fetch_at = 0.0
+        self._has_wakeup = False
         #: Whether the last fetch found no message at all; None before the first fetch.
         self.is_empty: bool | None = None
         #: Whether the last fetch found nothing to pop; None before the first fetch.
@@ -96,7 +96,7 @@ class ReliableSource:
         if self._shared_state is not None and slot is not None and execution.hard_timeout_s is not None:
             self._shared_state.lift_limit(slot)
         execution.finished_ms = self.clock.now_ms()
-        self._settled.append(Settled(execution, outcome))
+        self._settled.append(Settlement(execution, outcome))
 
     def note_interruption(self, execution: Execution) -> None:
         """Count that a function was interrupted."""
@@ -112,15 +112,15 @@ class ReliableSource:
         self._abandon.append(execution.delivery)
         self._wake()
 
-    def ask_ahead(self, room: int, *, at_most: int) -> None:
+    def fetch_ahead(self, room: int, *, at_most: int) -> None:
         """Do nothing; see QueueSource."""
 
-    def get_ready(self, room: int, *, at_most: int = MAX_BATCH) -> None:
+    def prepare_fetch(self, room: int, *, at_most: int = MAX_BATCH) -> None:
         """Do nothing; see QueueSource."""
 
-    def look_now(self) -> None:
+    def fetch_now(self) -> None:
         """Fetch at the next exchange: there is a message."""
-        self._was_told_to_look = True
+        self._has_wakeup = True
         self._wake()
 
     @property
@@ -134,15 +134,15 @@ class ReliableSource:
         return not self._settled and not self._refused and not len(self.leases)
 
     @property
-    def _refused(self) -> list[Settled]:
+    def _refused(self) -> list[Settlement]:
         """Return the outcomes that damaged queues refused."""
-        return [settled for work in self.works.values() for settled in work.refused]
+        return [settled for state in self.states.values() for settled in state.refused]
 
     @property
     def is_stuck(self) -> bool:
         """Return whether only outcomes are left that a damaged queue has refused for a while."""
         refused = self._refused
-        longest_s = max(work.damage.lasts_s for work in self.works.values())
+        longest_s = max(state.damage.lasts_s for state in self.states.values())
         only_refused = bool(refused) and not self._settled and len(self.leases) == len(refused)
         return only_refused and longest_s > GIVE_UP_REFUSED_AFTER_S
 
@@ -179,7 +179,7 @@ class ReliableSource:
         else:
             self.backoff.over()
             if self._shared_state is not None:
-                self._shared_state.beat()
+                self._shared_state.note_poll()
         return taken
 
     def flush(self) -> None:
@@ -198,22 +198,22 @@ class ReliableSource:
                 self.backoff.note(error)
 
     def _provision(self) -> None:
-        for work in self.works.values():
-            if not work.is_provisioned and work.is_usable:
-                with work.apart():
-                    work.provision()
+        for state in self.states.values():
+            if not state.is_provisioned and state.is_usable:
+                with state.apart():
+                    state.provision()
 
     def _settle(self) -> None:
         while self._abandon:
             self._drop(self._abandon.popleft())
-        for work in self.works.values():
-            if work.is_usable:
-                self._settled.extend(work.refused)
-                work.refused.clear()
-        groups: dict[tuple[str, object], list[Settled]] = {}
+        for state in self.states.values():
+            if state.is_usable:
+                self._settled.extend(state.refused)
+                state.refused.clear()
+        groups: dict[tuple[str, object], list[Settlement]] = {}
         for _ in range(min(len(self._settled), MAX_BATCH)):
             settled = self._settled.popleft()
-            groups.setdefault(settled.group, []).append(settled)
+            groups.setdefault(group_of(settled), []).append(settled)
         while groups:
             key = next(iter(groups))
             try:
@@ -223,22 +223,22 @@ class ReliableSource:
                     self._uncertain |= {settled.delivery for settled in groups[key]}
                     self._settled.extendleft(reversed([settled for group in groups.values() for settled in group]))
                     raise
-                work = self.works[groups[key][0].delivery.work_queue.name]
-                work.damage.note(error)
-                work.refused += groups[key]
-                for settled in work.refused:
-                    settled.delivery.tell_outcome()  # see PendingSettlements.refuse()
+                state = self.states[groups[key][0].delivery.work_queue.name]
+                state.damage.note(error)
+                state.refused += groups[key]
+                for settled in state.refused:
+                    settled.delivery.release_waiter()  # see PendingSettlements.refuse()
             del groups[key]
 
     def _drop(self, delivery: Delivery) -> None:
-        self.leases.drop([delivery])
-        delivery.tell_outcome()
+        self.leases.remove([delivery])
+        delivery.release_waiter()
         if self._shared_state is not None and delivery.slot is not None:
             self._shared_state.leave(delivery.slot)
             delivery.slot = None
 
-    def _carry_out(self, group: Sequence[Settled]) -> None:
-        outcome, queue = group[0].outcome, self.works[group[0].delivery.work_queue.name].queue
+    def _carry_out(self, group: Sequence[Settlement]) -> None:
+        outcome, queue = group[0].outcome, self.states[group[0].delivery.work_queue.name].queue
         receipts = [_receipt(settled.delivery) for settled in group]
         match outcome:
             case Succeeded():
@@ -268,9 +268,9 @@ class ReliableSource:
             self._uncertain.discard(settled.delivery)
             self._drop(settled.delivery)
         if self.is_idle:
-            self._look_at = 0.0  # this may have been the last message, which `until_empty` waits for
+            self._fetch_at = 0.0  # this may have been the last message, which `until_empty` waits for
 
-    def _log(self, log: EventLog, group: Sequence[Settled], verdicts: Sequence[SettleResult]) -> None:
+    def _log(self, log: EventLog, group: Sequence[Settlement], verdicts: Sequence[SettleResult]) -> None:
         """Write the events of outcomes of one kind, which have just been carried out."""
         outcome, queue_name = group[0].outcome, group[0].delivery.work_queue.name
         if isinstance(outcome, Postponed) and not outcome.has_run:
@@ -295,8 +295,8 @@ class ReliableSource:
         for name, deliveries in due.items():
             # Messages of a damaged queue cannot be extended, and may be delivered again as soon as it is repaired.
             extended: set[str] = set()
-            with self.works[name].apart():
-                extended = set(self.works[name].queue.extend(*map(_receipt, deliveries)) or ())
+            with self.states[name].apart():
+                extended = set(self.states[name].queue.extend(*map(_receipt, deliveries)) or ())
             verdicts = [
                 SettleResult.DONE if delivery.message.id in extended else SettleResult.LEASE_LOST
                 for delivery in deliveries
@@ -307,62 +307,62 @@ class ReliableSource:
 
     def _take(self, room: int, taken: list[Delivery]) -> None:
         if room <= 0:
-            if self._was_told_to_look:
+            if self._has_wakeup:
                 # This worker took the token of a message and has no room: another worker may have some.
-                self._was_told_to_look = False
-                self._look_at = 0.0
+                self._has_wakeup = False
+                self._fetch_at = 0.0
                 self._pop(0)
             return
-        if not (self._was_told_to_look or time.monotonic() >= self._next_look_at()):
+        if not (self._has_wakeup or time.monotonic() >= self._next_fetch_at()):
             return
-        self._was_told_to_look = False
+        self._has_wakeup = False
         room = min(room, MAX_BATCH)
         self._recover(room, taken)
         began_at = time.monotonic()
         popped = self._pop(room - len(taken))
         taken += self._held(popped.messages, began_at)
-        self._note_look(len(taken), room, popped.next_due_ms)
+        self._plan_next(len(taken), room, popped.next_due_ms)
 
     def _recover(self, room: int, taken: list[Delivery]) -> None:
-        for work in self.works.values():
-            if time.monotonic() < work.next_recovery_at() or len(taken) == room:
+        for state in self.states.values():
+            if time.monotonic() < state.next_recovery_at() or len(taken) == room:
                 continue
             began_at, recovered = time.monotonic(), list[ReliableMessage]()
-            with work.apart():
-                recovered = work.queue.recover_messages(room - len(taken), work.settings.lease_s * 1000)
+            with state.apart():
+                recovered = state.queue.recover_messages(room - len(taken), state.settings.lease_s * 1000)
             if len(recovered) < room - len(taken):
-                work.choose_recovery()
+                state.choose_recovery()
             if recovered:
                 logger.warning(
-                    "queue %s: recovered %d messages from unresponsive consumers", work.queue.name, len(recovered)
+                    "queue %s: recovered %d messages from unresponsive consumers", state.queue.name, len(recovered)
                 )
             taken += self._held(recovered, began_at)
 
     def _pop(self, room: int) -> Popped:
-        works = [work for work in self.works.values() if work.is_usable]
-        if not works:
+        states = [state for state in self.states.values() if state.is_usable]
+        if not states:
             return Popped([], None)
         try:
-            popped = self.client.run(works[0].queue.pop_call(room, [work.queue for work in works[1:]]))
+            popped = self.client.run(states[0].queue.pop_call(room, [state.queue for state in states[1:]]))
         except RsmqError as error:
             if not is_damage(error):
                 raise
             # The script checks all queues before it pops anything, and does not say which of them is damaged.
-            for work in works:
-                with work.apart():
-                    work.is_any_delivered()
-            if all(work.is_usable for work in works):
+            for state in states:
+                with state.apart():
+                    state.is_any_delivered()
+            if all(state.is_usable for state in states):
                 raise
             return self._pop(room)
-        for work in works:
-            if not work.refused:
-                work.damage.over()  # the script has checked all keys of all of them
+        for state in states:
+            if not state.refused:
+                state.damage.over()  # the script has checked all keys of all of them
         return popped
 
     def _held(self, messages: Sequence[ReliableMessage], began_at: float) -> list[Delivery]:
         deliveries = [
             Delivery(
-                self.works[each.queue].work_queue,
+                self.states[each.queue].work_queue,
                 Message(each.id, each.body, each.deliveries, None),
                 each.attempt,
                 began_at,
@@ -370,45 +370,45 @@ class ReliableSource:
             )
             for each in messages
         ]
-        self.leases.hold(deliveries)
+        self.leases.add(deliveries)
         return deliveries
 
-    def _note_look(self, found: int, room: int, next_due_ms: int | None) -> None:
-        is_damaged = any(work.damage.is_on for work in self.works.values())
+    def _plan_next(self, found: int, room: int, next_due_ms: int | None) -> None:
+        is_damaged = any(state.damage.is_on for state in self.states.values())
         self.is_drained = found == 0 and not is_damaged
         self.is_empty = self.is_drained and next_due_ms is None and not self._is_any_delivered()
         wait_s = 0.0 if found == room else self._poll_interval_s
         if next_due_ms is not None:
             wait_s = min(wait_s, next_due_ms / 1000)
-        self._look_at = time.monotonic() + wait_s
+        self._fetch_at = time.monotonic() + wait_s
         if found < room:
             self.wake_up.expect()
 
     def _is_any_delivered(self) -> bool:
-        for work in self.works.values():
-            with work.apart():
-                if work.is_any_delivered():
+        for state in self.states.values():
+            with state.apart():
+                if state.is_any_delivered():
                     return True
         return False
 
     # -- Time of the next exchange ------------------------------------------------------------------------------------
 
-    def _next_look_at(self) -> float:
-        return min(self._look_at, *(work.next_recovery_at() for work in self.works.values()))
+    def _next_fetch_at(self) -> float:
+        return min(self._fetch_at, *(state.next_recovery_at() for state in self.states.values()))
 
-    def next_exchange_at(self, room: int, *, patience_s: float = 0.0) -> float | None:
+    def next_exchange_at(self, room: int, *, settle_within_s: float = 0.0) -> float | None:
         """Return when the next exchange is due, on the monotonic clock; None when only an event can start it.
 
         Outcomes may wait for `patience_s`, so that more of them are sent together.
         """
         times = []
         if self._settled:
-            times.append(time.monotonic() + patience_s if patience_s else 0.0)
-        times += [work.damage.next_try_at for work in self.works.values() if work.refused]
-        if self._was_told_to_look:
+            times.append(time.monotonic() + settle_within_s if settle_within_s else 0.0)
+        times += [state.damage.next_try_at for state in self.states.values() if state.refused]
+        if self._has_wakeup:
             times.append(0.0)
         if room > 0:
-            times.append(self._next_look_at())
+            times.append(self._next_fetch_at())
         renewal_at = self.leases.next_renewal_at()
         if renewal_at is not None:
             times.append(renewal_at)
@@ -443,7 +443,7 @@ def make_reliable_sources(
     return [
         ReliableSource(
             get_client(alias),
-            [make_work(each, notifier.worker_id) for each in group],
+            [make_state(each, notifier.worker_id) for each in group],
             notifier=notifier,
             poll_interval_s=poll_interval_s,
             wake=wake,

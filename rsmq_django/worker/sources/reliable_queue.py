@@ -19,10 +19,9 @@ from ...core.reliable import ReliableQueue
 from ...core.reliable.waiting import take_token, wake_keys
 from ...core.transport.backoff import ReconnectBackoff
 from ...queues import get_client
-from ..delivery import Delivery, WorkQueue
-from ..execute.execution import Execution
-from ..fetch.steps import is_damage
-from ..outcomes import Dead, Outcome, Postponed, RetryIn
+from ..delivery import WorkQueue
+from ..lease.steps import is_damage
+from ..outcomes import Dead, Postponed, RetryIn, Settlement
 from ..report.notifications import one_line
 
 logger = get_logger(__name__)
@@ -34,31 +33,19 @@ RECOVERIES_PER_LEASE = (2.0, 4.0)
 NO_LIMIT = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """An outcome to be sent to Redis."""
-
-    execution: Execution
-    outcome: Outcome
-
-    @property
-    def delivery(self) -> Delivery:
-        """Return the message of the outcome."""
-        return self.execution.delivery
-
-    @property
-    def group(self) -> tuple[str, object]:
-        """Return the key of outcomes that can be sent together."""
-        match self.outcome:
-            case RetryIn(after_s) | Postponed(after_s):
-                return self.delivery.work_queue.name, f"{type(self.outcome).__name__} {after_s}"
-            case Dead(reason, error):
-                return self.delivery.work_queue.name, f"{reason}: {one_line(error)}"
-        return self.delivery.work_queue.name, type(self.outcome)
+def group_of(settlement: Settlement) -> tuple[str, object]:
+    """Return the key of outcomes that can be sent together."""
+    name, outcome = settlement.delivery.work_queue.name, settlement.outcome
+    match outcome:
+        case RetryIn(after_s) | Postponed(after_s):
+            return name, f"{type(outcome).__name__} {after_s}"
+        case Dead(reason, error):
+            return name, f"{reason}: {one_line(error)}"
+    return name, type(outcome)
 
 
 @dataclass(slots=True)
-class ReliableWork:
+class ReliableQueueState:
     """One reliable queue that this worker receives from."""
 
     settings: ReliableQueueSettings
@@ -68,7 +55,7 @@ class ReliableWork:
     #: Notes that its keys cannot be used; the other queues of the connection continue.
     damage: ReconnectBackoff
     #: Outcomes that it refused while it was damaged.
-    refused: list[Settled] = field(default_factory=list)
+    refused: list[Settlement] = field(default_factory=list)
     recover_at: float = 0.0
     is_provisioned: bool = False
 
@@ -116,7 +103,7 @@ class ReliableWork:
         return max(self.recover_at, self.damage.next_try_at)
 
 
-def make_work(settings: ReliableQueueSettings, worker_id: str) -> ReliableWork:
+def make_state(settings: ReliableQueueSettings, worker_id: str) -> ReliableQueueState:
     """Return the state of a queue in a worker with this id."""
     client = get_client(settings.connection)
     as_executions_know_it = QueueSettings(
@@ -129,7 +116,7 @@ def make_work(settings: ReliableQueueSettings, worker_id: str) -> ReliableWork:
     # The Queue only provides its name; nothing is ever sent to it.
     work_queue = WorkQueue(as_executions_know_it, Queue(settings.name, client), float(settings.lease_s), "")
     queue = work_queue.reliable = ReliableQueue(settings.name, client, consumer=worker_id)
-    return ReliableWork(settings, queue, work_queue, ReconnectBackoff(f"reliable queue {settings.name!r}"))
+    return ReliableQueueState(settings, queue, work_queue, ReconnectBackoff(f"reliable queue {settings.name!r}"))
 
 
 #: Maximum time of one blocking call; stop() waits for its end.

@@ -166,7 +166,7 @@ class ConsumerThread(TopicThread):
                 self._fail(fresh[0], failure)
             else:
                 self._account.ended(*self._as, fresh, "retried", run_us=self._run_us, error=failure)
-                logger.warning("%s raised %s; its %d messages are tried one by one", *self._said(failure, fresh))
+                logger.warning("%s raised %s; its %d messages are tried one by one", *self._log_words(failure, fresh))
                 again = fresh + again
         for message in again:
             if (failure := self.attempt([message])) is not None:
@@ -226,7 +226,7 @@ class ConsumerThread(TopicThread):
             logger.exception("the backoff of %s raised", self._task.module_path)
             return exponential()(message.deliveries)
 
-    def _said(self, error: BaseException, messages: Sequence[TopicMessage]) -> tuple[str, str, int]:
+    def _log_words(self, error: BaseException, messages: Sequence[TopicMessage]) -> tuple[str, str, int]:
         return self._task.module_path, one_line(error), len(messages)
 
     # -- Held messages, shared by two threads -------------------------------------------------------------------------

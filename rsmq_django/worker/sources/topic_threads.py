@@ -24,7 +24,7 @@ from .topic import BridgeThread, ConsumerThread, TopicPlan, TopicReport
 logger = get_logger(__name__)
 
 #: Interval of renewals; a third of the shortest timeout in sensible use.
-TEND_EVERY_S = 1.0
+MAINTAIN_EVERY_S = 1.0
 #: Interval at which topics apply their retention, and forget idle groups.
 SWEEP_EVERY_S = 60.0
 #: Interval at which the lag of all groups of the consumed topics is noted for charts, whose finest points are minutes.
@@ -39,13 +39,13 @@ class TopicThreads:
     def __init__(self, plan: TopicPlan, *, names: Sequence[str] | None = None, worker_id: str = "") -> None:
         self._worker_id = worker_id
         #: Reports by client.
-        self._accounts: dict[int, TopicReport] = {}
+        self._reports: dict[int, TopicReport] = {}
         declared = [each for each in registered_topic_tasks() if names is None or each.topic in names]
         self.threads: list[ConsumerThread | BridgeThread] = []
         for each in declared:
             self.threads += self._make_threads(each, plan)
         self._stopping = threading.Event()
-        self._maintenance = threading.Thread(target=self._tend, name="rsmq-topics", daemon=True)
+        self._maintenance = threading.Thread(target=self._maintain, name="rsmq-topics", daemon=True)
         self._sweep_at = 0.0
         self._note_lag_at = 0.0
         #: One for each step that can fail, so that a lasting failure is not logged every second.
@@ -89,20 +89,20 @@ class TopicThreads:
             if thread not in unfinished and thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
         self._stopping.set()
-        for account in self._accounts.values():
-            self._do("counters of topic tasks", account.report_the_rest, account.client)
+        for report in self._reports.values():
+            self._do("counters of topic tasks", report.report_the_rest, report.client)
         if unfinished:
             logger.warning("%d topic tasks were released unfinished", len(unfinished))
         return not unfinished
 
     # -- Maintenance --------------------------------------------------------------------------------------------------
 
-    def _tend(self) -> None:
-        while not self._stopping.wait(TEND_EVERY_S):
+    def _maintain(self) -> None:
+        while not self._stopping.wait(MAINTAIN_EVERY_S):
             for thread in self.threads:
                 self._do(f"messages held by {thread.name}", thread.renew, thread.group.client)
-            for account in self._accounts.values():
-                self._do("counters of topic tasks", account.report, account.client)
+            for report in self._reports.values():
+                self._do("counters of topic tasks", report.report, report.client)
             if time.monotonic() >= self._sweep_at:
                 self._sweep_at = time.monotonic() + SWEEP_EVERY_S
                 for topic in self._topics():
@@ -138,10 +138,10 @@ class TopicThreads:
             group = ConsumerGroup(Topic(declared.topic, queue.client), declared.group, declared.options)
             return [BridgeThread(Bridge(group, queue), plan)]
         client = get_client(declared.connection)
-        account = self._accounts.setdefault(id(client), TopicReport(client, self._worker_id))
+        report = self._reports.setdefault(id(client), TopicReport(client, self._worker_id))
         return [
             ConsumerThread(
-                declared, ConsumerGroup(Topic(declared.topic, client), declared.group, declared.options), plan, account
+                declared, ConsumerGroup(Topic(declared.topic, client), declared.group, declared.options), plan, report
             )
             for _ in range(declared.consumers)
         ]

@@ -20,7 +20,7 @@ from ...core.tasks.processes import (
     with_different_tasks,
 )
 from ...tasks.registry import digest_of_tasks
-from ..lease.inflight import BEAT_EVERY_S
+from ..lease.inflight import HEARTBEAT_EVERY_S
 from .process import Child, resident_bytes
 
 logger = get_logger(__name__)
@@ -43,7 +43,7 @@ class ProcessControl:
         #: Servers whose other workers were compared with this one.
         self._compared: set[Client] = set()
 
-    def present(self, client: Client, queues: Sequence[str], reliable: Sequence[str] = ()) -> float:
+    def publish(self, client: Client, queues: Sequence[str], reliable: Sequence[str] = ()) -> float:
         """Write the records of all processes and their queues to one server, and carry out its commands.
 
         Returns the monotonic time of the next call.
@@ -54,20 +54,20 @@ class ProcessControl:
         alive = {child.worker_id for child in children}
         self._obeyed = {key: order for key, order in self._obeyed.items() if key[1] in alive}
         self._asked = {key: request for key, request in self._asked.items() if key[1] in alive}
-        for child, heard in zip(children, client.run_many(calls), strict=True):
-            if isinstance(heard, RsmqError):
-                raise heard
-            order, request = heard
+        for child, reply in zip(children, client.run_many(calls), strict=True):
+            if isinstance(reply, RsmqError):
+                raise reply
+            order, request = reply
             if request and request != self._asked.get((client, child.worker_id)):
                 self._asked[client, child.worker_id] = request
                 child.ask_for_stacks()
             if order and order != self._obeyed.get((client, child.worker_id)):
                 self._obeyed[client, child.worker_id] = order
-                self._obey(child, order.partition(" ")[0])
+                self._carry_out(child, order.partition(" ")[0])
         if children and client not in self._compared:
             self._compared.add(client)
             self._compare_tasks(client, alive)
-        return BEAT_EVERY_S
+        return HEARTBEAT_EVERY_S
 
     def _compare_tasks(self, client: Client, own: Set[str]) -> None:
         """Warn of live workers on the same queues that know other tasks; checked once, after the start."""
@@ -95,17 +95,17 @@ class ProcessControl:
             version=__version__,
             age_ms=_ms(now - child.started_at),
             memory_bytes=resident_bytes(child.pid),
-            state="stopping" if child.asked_to_stop else "quiet" if child.shared_state.is_quiet else "working",
+            state="stopping" if child.asked_to_stop else "quiet" if child.shared_state.is_paused else "working",
             queues=queues,
             reliable=reliable,
             tasks=self._tasks,
             running=tuple(Running(message_id, _ms(now - began_at)) for message_id, began_at in since),
         )
 
-    def _obey(self, child: Child, word: str) -> None:
+    def _carry_out(self, child: Child, word: str) -> None:
         logger.info("process %d (%s) received the command %s", child.pid, child.worker_id, word)
         if word in ("quiet", "resume"):
-            child.shared_state.tell_quiet(word == "quiet")
+            child.shared_state.set_paused(word == "quiet")
         elif word in ("restart", "stop"):
             child.is_dismissed = child.is_dismissed or word == "stop"
             if not child.asked_to_stop:

@@ -24,14 +24,14 @@ from ...core.transport.backoff import LONGEST_WAIT_S, ReconnectBackoff
 from ...queues import get_client
 from ..delivery import WorkQueue
 from ..lease.inflight import (
-    BEAT_EVERY_S,
     DEAD_AFTER_S,
+    HEARTBEAT_EVERY_S,
     StillAlive,
-    beat,
     expire_inflight,
     forget_dead,
     held_queues,
     read_inflight,
+    send_heartbeats,
 )
 from ..lease.leases import Renewal
 from ..report.statistics import Statistics
@@ -46,7 +46,7 @@ CALL_TIMEOUT_S = 2.0
 #: A supervisor cut off for this time assumes that the others were, too (server down or full, or its clock jumped) ...
 CUT_OFF_S = DEAD_AFTER_S / 2
 #: ... and gives them this time to send a heartbeat.
-RETURN_WAIT_S = 2 * BEAT_EVERY_S
+RETURN_WAIT_S = 2 * HEARTBEAT_EVERY_S
 #: The last fetch of a killed process may still be in the server's socket when its record is read: check again then.
 LOOK_AGAIN_AFTER_S = (1.0, 5.0)
 #: Interval of samples of the queue depths: a few in each minute, so that peaks are visible.
@@ -127,7 +127,7 @@ class Maintenance:
         names = [settings.name for settings in queues]
         if process_control is not None:
             self._jobs.append(
-                PeriodicJob("records of processes", lambda _: process_control.present(self._client, names, reliable))
+                PeriodicJob("records of processes", lambda _: process_control.publish(self._client, names, reliable))
             )
         if queues and get_settings().statistics.enabled:  # last: no other job depends on it
             names_of_all = sorted(
@@ -162,7 +162,7 @@ class Maintenance:
         else:
             self._backoff.over()
 
-    def next_look_at(self, *, has_children: bool) -> float | None:
+    def next_check_at(self, *, has_children: bool) -> float | None:
         """Return when the next job is due, on the monotonic clock; None when there is none."""
         times = [0.0] if self._deaths else [at for at, _ in self._later]
         times += [chore.due_at for chore in self._jobs] if has_children else []
@@ -208,14 +208,14 @@ class Maintenance:
 
     def _beat(self, living: Sequence[str]) -> float:
         known = {*living, *(death.worker_id for death in self._deaths)}
-        server_ms, silent = beat(self._client, living)
+        server_ms, silent = send_heartbeats(self._client, living)
         if self._last_beat_ms is not None and server_ms - self._last_beat_ms > CUT_OFF_S * 1000:
             self._silence_tells_from_ms = server_ms + RETURN_WAIT_S * 1000
         self._last_beat_ms = server_ms
         for worker_id in silent if server_ms >= self._silence_tells_from_ms else ():
             if worker_id not in known:
                 self._recover_stale_worker(worker_id)
-        return BEAT_EVERY_S
+        return HEARTBEAT_EVERY_S
 
     def _recover_stale_worker(self, worker_id: str) -> None:
         """Recover the messages of a stale worker whose supervisor is stale too, perhaps with its whole machine."""

@@ -64,7 +64,7 @@ class Child:
     _seen_turn: float = 0.0
     _still_s: float = 0.0
 
-    def stands_still(self, looked_s: float) -> float:
+    def blocked_s(self, looked_s: float) -> float:
         """Return for how long its main loop has been blocked; `looked_s` seconds have passed since the last call."""
         turn = self.shared_state.last_turn
         self._still_s = self._still_s + looked_s if turn == self._seen_turn else 0.0
@@ -90,7 +90,7 @@ class Child:
     def ask_to_stop(self, *, by: float) -> None:
         """Tell it to stop: its tasks may run until `by` on the monotonic clock."""
         self.asked_to_stop = True
-        self.shared_state.tell_to_stop(by)
+        self.shared_state.set_stop_by(by)
         self._send(signal.SIGTERM)
 
     def ask_for_stacks(self) -> None:
@@ -143,6 +143,7 @@ _MEANINGS = {
 }
 #: Not a real status: these are below 256.
 UNKNOWN_END = 256
+_PLANNED = (ENDED, UNFINISHED, USED_UP, INTERRUPTED, UNKNOWN_END)
 #: Maximum time that a process with an interrupted function has to flush its log.
 FLUSH_WITHIN_S = 1.0
 
@@ -162,6 +163,38 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return "real-time"  # most of these have no name
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """How a child ended."""
+
+    #: A description for logs and failure records.
+    how: str
+    #: The child set its status itself; otherwise a task may have chosen it.
+    by_itself: bool
+    #: It ended as planned, or was killed for messages that exceeded their hard time limit.
+    is_expected: bool
+    is_misconfigured: bool
+    #: It released messages unfinished.
+    is_unfinished: bool
+    #: There is nothing left to do for it.
+    is_done: bool
+
+    @classmethod
+    def of(cls, child: Child, code: int) -> ProcessEnd:
+        """Return the end of a child with this exit status, or negative signal."""
+        by_itself = child.shared_state.has_ended and code >= 0
+        as_planned = by_itself and code in _PLANNED
+        is_unfinished = by_itself and code == UNFINISHED
+        return cls(
+            how=describe_exit(code) + (", because its main loop was blocked" if child.is_frozen else ""),
+            by_itself=by_itself,
+            is_expected=as_planned or bool(child.overdue),
+            is_misconfigured=by_itself and code == MISCONFIGURED,
+            is_unfinished=is_unfinished,
+            is_done=(by_itself and code == ENDED) or (is_unfinished and not child.asked_to_stop),
+        )
 
 
 def flush_output(*, may_hang: bool) -> None:

@@ -27,11 +27,10 @@ from ...tasks.interrupts import HardTimeout
 from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
 from ..execute.invoke import Raised
-from ..execute.limits import free, note_places
+from ..execute.limits import find_places, free
 from ..lease.inflight import InflightEntry, forget, read_inflight, release_inflight
-from ..lease.pending import Settlement
-from ..lease.settle import cleanup_calls, settle_calls, settle_keys, strike_of
-from ..outcomes import Outcome, Released
+from ..lease.settle import cleanup_calls, removal_of, settle_calls, settle_keys
+from ..outcomes import Outcome, Released, Settlement
 from ..report.clock import ServerClock
 from ..report.event_log import NO_EVENTS, EventLog, Events
 from ..report.notifications import Notifier, log_outcome
@@ -145,7 +144,7 @@ def _known(queues: Sequence[WorkQueue], holds: Sequence[InflightEntry]) -> list[
 def _crash(entry: InflightEntry, work_queue: WorkQueue, *, max_crashes: int, events: Events) -> Call[list[Any]]:
     receipt = (entry.message_id, entry.receive_count)
     wait_ms = round(CRASH_WAIT_S * 1000)
-    args = (*strike_of(entry.batch, entry.message_id), *receipt, wait_ms, max_crashes, *events)
+    args = (*removal_of(entry.batch, entry.message_id), *receipt, wait_ms, max_crashes, *events)
     return Call("tasks/worker/crash", settle_keys(work_queue), args, lambda reply: reply, subject=work_queue.name)
 
 
@@ -161,7 +160,7 @@ def _after_crash(
 ) -> None:
     crashes, body, first, released = reply
     execution = _execution(_delivery(entry, work_queue, body, first, released), death)
-    note_places(execution)
+    find_places(execution)
     if crashes < max_crashes:
         if reporting.statistics is not None:
             reporting.statistics.ended(work_queue.name, execution.path, "lost")
@@ -188,8 +187,8 @@ def _fail(
 ) -> None:
     """Apply the task's own retry policy to a message that exceeded its hard time limit."""
     for execution in _read_executions(client, _known(queues, [entry]), death).values():
-        note_places(execution)
-        limit_s = execution.work.options.hard_timeout_s if execution.work else None
+        find_places(execution)
+        limit_s = execution.handler.options.hard_timeout_s if execution.handler else None
         _end(client, execution, execution.decide(Raised(HardTimeout(limit_s))), reporting)
 
 

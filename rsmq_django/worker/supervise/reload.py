@@ -28,7 +28,7 @@ logger = get_logger(__name__)
 
 LOOK_EVERY_S = 1.0
 #: How long tasks may continue after a change; then they are released, and run again in the new worker.
-PATIENCE_S = 3.0
+STOP_WITHIN_S = 3.0
 #: Exit status of a restarted process when a source file has changed again.
 CHANGED = 3
 #: Passes a file descriptor to a restarted process; it is closed when the process that started it has ended.
@@ -64,7 +64,7 @@ class Watcher:
         self._lifeline, self._lifeline_writer = os.pipe()
         self._pid: int | None = None
         self._status = 0
-        self._is_told_to_stop = False
+        self._is_stopping = False
 
     def run(self) -> int:
         """Return the exit status of the worker; CHANGED when the process that started this one should restart it."""
@@ -92,7 +92,7 @@ class Watcher:
     @property
     def _watches(self) -> bool:
         is_anew = self._is_anew and self._pid is not None
-        return not (self._is_told_to_stop or is_anew)
+        return not (self._is_stopping or is_anew)
 
     def _start_anew(self) -> None:
         sys.stdout.flush()
@@ -126,13 +126,13 @@ class Watcher:
                 os._exit(status)
 
     def _is_over(self) -> bool:
-        if self._pid is not None and self._reap(os.WNOHANG) and self._status and not self._is_told_to_stop:
+        if self._pid is not None and self._reap(os.WNOHANG) and self._status and not self._is_stopping:
             if self._is_anew and self._status == CHANGED:
                 self._seen |= self._snapshot()
                 self._start_anew()
             else:
                 logger.error("the worker ended with status %d; it restarts after a change", self._status)
-        return self._pid is None and (self._is_told_to_stop or self._status == 0)
+        return self._pid is None and (self._is_stopping or self._status == 0)
 
     def _reap(self, options: int) -> bool:
         assert self._pid is not None
@@ -143,7 +143,7 @@ class Watcher:
         return bool(pid)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self._is_told_to_stop = True
+        self._is_stopping = True
         if self._pid is not None:
             os.kill(self._pid, number)
 
@@ -151,7 +151,7 @@ class Watcher:
         if self._pid is None:
             return
         os.kill(self._pid, signal.SIGTERM)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + STOP_WITHIN_S
         while not self._reap(os.WNOHANG):
             if time.monotonic() >= deadline:
                 os.kill(self._pid, signal.SIGTERM)  # the second one releases running tasks

@@ -94,7 +94,7 @@ class Scheduler:
         except (ConnectionFailed, OutcomeUnknown):
             raise
         except (ValueError, RsmqError) as error:
-            self._complain(due.name, error)
+            self._log_failure(due.name, error)
         else:
             self._complaints.pop(due.name, None)
 
@@ -123,7 +123,7 @@ class Scheduler:
         call = fire(self._namespace, queue.keys, queue.name, firing, channel=outgoing.route.channel)
         if self._run_with_queue(call, queue.name):
             with sending(outgoing.span):
-                self._tell(entry, firing, made_up)
+                self._log_made_up(entry, firing, made_up)
 
     def _run_with_queue(self, call: Call[bool], queue_name: str) -> bool:
         try:
@@ -132,7 +132,7 @@ class Scheduler:
             create_as_configured(queue_name, self._client)
             return self._client.run(call)
 
-    def _tell(self, entry: Schedule, firing: Firing, made_up: Sequence[int]) -> None:
+    def _log_made_up(self, entry: Schedule, firing: Firing, made_up: Sequence[int]) -> None:
         logger.debug("schedule %s fired: %s", entry.name, ", ".join(firing.task_ids) or "nothing")
         if made_up or firing.skipped:
             logger.warning(
@@ -142,7 +142,7 @@ class Scheduler:
                 firing.skipped,
             )
 
-    def _complain(self, name: str, error: Exception) -> None:
+    def _log_failure(self, name: str, error: Exception) -> None:
         if self._complaints.get(name) != str(error):
             self._complaints[name] = str(error)
             logger.error("%s; it does not fire here, other schedules do", str(error).rstrip("."))
@@ -154,9 +154,9 @@ class Scheduler:
 
         Safe to repeat, and to run at the same time as others: each write compares the value that it replaces.
         """
-        here, elsewhere = self._declared()
+        here, elsewhere = self._declared_entries()
         listing = self._client.run(list_entries(self._namespace))
-        calls = [*self._puts(listing, here), *self._removals(listing, {*here, *elsewhere})]
+        calls = [*self._put_calls(listing, here), *self._removal_calls(listing, {*here, *elsewhere})]
         calls += self._corrections(listing)
         for start in range(0, len(calls), 100):
             for answer in self._client.run_many(calls[start : start + 100]):
@@ -165,7 +165,7 @@ class Scheduler:
         self._client.run(note_synced(self._namespace, self._owner))
         self._is_synced = True
 
-    def _declared(self) -> tuple[dict[str, Schedule], set[str]]:
+    def _declared_entries(self) -> tuple[dict[str, Schedule], set[str]]:
         """Return the entries of this connection, and the names of entries whose connection is unknown."""
         here, unknown = {}, set()
         for name, entry in declared_schedules().items():
@@ -174,10 +174,10 @@ class Scheduler:
                     here[name] = entry
             except UnusableSchedule as error:
                 unknown.add(name)
-                self._complain(name, error)
+                self._log_failure(name, error)
         return here, unknown
 
-    def _puts(self, listing: Listing, here: dict[str, Schedule]) -> list[Call[int]]:
+    def _put_calls(self, listing: Listing, here: dict[str, Schedule]) -> list[Call[int]]:
         calls = []
         for name, entry in here.items():
             definition, stored = entry.as_json(), listing.entries.get(name)
@@ -192,7 +192,7 @@ class Scheduler:
             calls.append(put_entry(self._namespace, name, definition, seen=seen, owner=self._owner, next_ms=next_ms))
         return calls
 
-    def _removals(self, listing: Listing, kept: set[str]) -> list[Call[int]]:
+    def _removal_calls(self, listing: Listing, kept: set[str]) -> list[Call[int]]:
         gone = [each for each in listing.entries.values() if each.owner == self._owner and each.name not in kept]
         for entry in gone:
             logger.info("schedule %s is not declared any more; it is removed", entry.name)

@@ -44,8 +44,8 @@ from .process import (
     UNKNOWN_END,
     USED_UP,
     Child,
+    ProcessEnd,
     ProcessSlot,
-    describe_exit,
     flush_output,
     resident_bytes,
 )
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 #: How often children are checked unless a signal asks for it earlier.
-LOOK_EVERY_S = 1.0
+CHECK_EVERY_S = 1.0
 #: A child that lived for less than this ended too soon: the next start is delayed, longer each time.
 SHORT_LIFE_S = 1.0
 FIRST_RESTART_WAIT_S = 0.1
@@ -144,9 +144,9 @@ class Supervisor:
         try:
             while self.children or self._wants_more:
                 self._start_missing()
-                self._wakeup.sleep(self._next_look_at, at_most_s=LOOK_EVERY_S)
+                self._wakeup.sleep(self._next_check_at, at_most_s=CHECK_EVERY_S)
                 self._reap_children()
-                self._attend()
+                self._keep_relay_process()
                 self._probes.look()  # before the maintenance, which may wait for a server that does not answer
                 living = [child.worker_id for child in self.children]
                 for maintenance in self._maintenance:
@@ -212,7 +212,7 @@ class Supervisor:
             raise
         if pid == 0:
             os.close(writer)
-            self._be_a_child(options, shared_state, self._idle_turns.member(process_slot.number), reader)
+            self._run_child(options, shared_state, self._idle_turns.member(process_slot.number), reader)
         os.close(reader)
         os.set_blocking(writer, False)
         logger.info("started process %d as worker %s", pid, options.worker_id)
@@ -225,7 +225,7 @@ class Supervisor:
             max_tasks += random.randint(0, self.options.max_tasks_jitter)  # noqa: S311 - spreads load
         return replace(options, worker_id=f"{options.worker_id}-{random_worker_id()[-6:]}", max_tasks=max_tasks)
 
-    def _be_a_child(
+    def _run_child(
         self, options: WorkerOptions, shared_state: SharedState, idle_turns: IdleTurn, stack_requests: int
     ) -> None:
         status, holds_nothing = BROKEN, False
@@ -239,8 +239,8 @@ class Supervisor:
             # Imported objects live as long as the process: the garbage collector need not check them again and again.
             gc.freeze()
             worker = Worker(self.queues, options, shared_state=shared_state, idle_turns=idle_turns)
-            worker.obey_supervisor(self._lifeline)
-            worker.tell_stacks(stack_requests)
+            worker.handle_supervisor(self._lifeline)
+            worker.report_stacks(stack_requests)
             # Signals were blocked until now: they must not run the supervisor's handlers here.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             has_finished = worker.run()
@@ -261,7 +261,7 @@ class Supervisor:
                 shared_state.note_end(holds_nothing=holds_nothing)
                 os._exit(status)
 
-    def _attend(self) -> None:
+    def _keep_relay_process(self) -> None:
         """Keep a separate process running that relays the outbox."""
         if self._relay_process is None:
             return
@@ -275,10 +275,10 @@ class Supervisor:
                 logger.error("cannot start a process to relay the outbox: %s", error)
                 return
             if pid == 0:
-                self._be_the_relay_process(self._relay_process)
+                self._run_relay_process(self._relay_process)
             self._relay_process.started(pid)
 
-    def _be_the_relay_process(self, relay_process: RelayProcess) -> None:
+    def _run_relay_process(self, relay_process: RelayProcess) -> None:
         try:
             os.close(self._lifeline_writer)
             self._probes.leave_to_parent()
@@ -303,35 +303,30 @@ class Supervisor:
 
     def _on_death(self, child: Child, code: int) -> None:
         child.note_interruption()
-        ended = child.shared_state.has_ended and code >= 0  # otherwise a task may have chosen the status
-        as_planned = ended and code in (ENDED, UNFINISHED, USED_UP, INTERRUPTED, UNKNOWN_END)
-        is_expected = as_planned or bool(child.overdue)
-        how = describe_exit(code) + (", because its main loop was blocked" if child.is_frozen else "")
-        level = logging.INFO if is_expected else logging.ERROR
-        logger.log(level, "process %d (%s) ended with %s", child.pid, child.worker_id, how)
-        is_innocent = is_expected or child.killed
-        running = frozenset() if is_innocent else child.shared_state.running()
+        end = ProcessEnd.of(child, code)
+        level = logging.INFO if end.is_expected else logging.ERROR
+        logger.log(level, "process %d (%s) ended with %s", child.pid, child.worker_id, end.how)
+        running = frozenset() if end.is_expected or child.killed else child.shared_state.running()
         death = Death(
             worker_id=child.worker_id,
-            how=how,
+            how=end.how,
             running=running,
             overdue=child.overdue,
-            was_sudden=not ended,
-            held_nothing=ended and child.shared_state.holds_nothing,
+            was_sudden=not end.by_itself,
+            held_nothing=end.by_itself and child.shared_state.holds_nothing,
         )
         for maintenance in self._maintenance:
             maintenance.note_death(death)
-        misconfigured = ended and code == MISCONFIGURED
-        if misconfigured or child.killed or (ended and code == UNFINISHED):
-            self.exit_status = 1
-        if misconfigured and self._stop_by is None:
-            self._stop(
-                by=time.monotonic() + self.options.worker.shutdown_timeout_s
-            )  # the others would fail the same way
-        is_done = code == ENDED or (code == UNFINISHED and not child.asked_to_stop)
-        if not (child.is_dismissed or (ended and is_done and self._ends_when_done)):
-            is_at_fault = code == UNKNOWN_END or not (is_expected or running or child.asked_to_stop)
+        self._set_exit_status(child, end)
+        if not (child.is_dismissed or (end.is_done and self._ends_when_done)):
+            is_at_fault = code == UNKNOWN_END or not (end.is_expected or running or child.asked_to_stop)
             self._restart(child, is_at_fault=is_at_fault or child.interruption_is_noted)
+
+    def _set_exit_status(self, child: Child, end: ProcessEnd) -> None:
+        if end.is_misconfigured or end.is_unfinished or child.killed:
+            self.exit_status = 1
+        if end.is_misconfigured and self._stop_by is None:  # the others would fail the same way
+            self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s)
 
     @property
     def _ends_when_done(self) -> bool:
@@ -373,7 +368,7 @@ class Supervisor:
         now = time.monotonic()
         looked_s, self._looked_at = min(now - self._looked_at, MOST_COUNTED_S), now
         for child in self.children:
-            if child.stands_still(looked_s) > self._freeze_s and not (child.killed or child.overdue or child.is_frozen):
+            if child.blocked_s(looked_s) > self._freeze_s and not (child.killed or child.overdue or child.is_frozen):
                 logger.error(
                     "process %d is killed and replaced: its main loop was blocked for %.0f s; "
                     "its messages are recovered",
@@ -418,8 +413,8 @@ class Supervisor:
             logger.error("process %d does not end; it is killed", child.pid)
             child.kill()
 
-    def _next_look_at(self) -> float | None:
-        times = [maintenance.next_look_at(has_children=bool(self.children)) for maintenance in self._maintenance]
+    def _next_check_at(self) -> float | None:
+        times = [maintenance.next_check_at(has_children=bool(self.children)) for maintenance in self._maintenance]
         times += [child.shared_state.next_limit() for child in self.children if not child.overdue]
         if self._wants_more:
             times.append(self._start_at)

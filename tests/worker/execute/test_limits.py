@@ -443,9 +443,9 @@ def test_call_whose_limits_still_ask_for_other_queues_after_three_rounds_waits(
 ):
     asked: list[int] = []
 
-    def ask_on(client: Client, questions: list[Any]) -> list[limits.Answer]:
+    def ask_on(client: Client, questions: list[Any]) -> list[limits.LimitAnswer]:
         asked.append(len(questions))
-        return [limits.Answer(False, look_at=["default"]) for _ in questions]
+        return [limits.LimitAnswer(False, queues_to_read=["default"]) for _ in questions]
 
     monkeypatch.setattr(limits, "_answers", ask_on)
     seen: list[int] = []

@@ -15,7 +15,7 @@ from rsmq_django.core.tasks.stacks import ask_for_stacks, read_stacks
 from rsmq_django.queues import get_client
 from rsmq_django.worker.execute import stacks as module
 from rsmq_django.worker.execute.pool import Pool
-from rsmq_django.worker.execute.stacks import StackAnswers
+from rsmq_django.worker.execute.stacks import StackReporter
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -88,7 +88,7 @@ def test_process_still_answers_after_stacks_that_cannot_be_read(
 
     monkeypatch.setattr(module, "stacks_of", stacks_of)
     reader, writer = os.pipe()
-    thread = threading.Thread(target=StackAnswers(reader, cast(Pool, None), [client], "w1")._answer)
+    thread = threading.Thread(target=StackReporter(reader, cast(Pool, None), [client], "w1")._answer)
     thread.start()
     os.write(writer, b"?")
     wait_until(lambda: len(found) == 1)

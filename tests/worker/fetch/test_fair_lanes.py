@@ -55,7 +55,7 @@ def serve(backlog: dict[str, int], *, room: int, looks: int) -> Counter[str]:
             took = min(left[queue.name], room - len(served))
             left[queue.name] -= took
             served += [queue] * took
-        turns.gave(served)
+        turns.note_served(served)
         total.update(queue.name for queue in served)
     return total
 
@@ -88,7 +88,7 @@ def test_lane_that_is_left_out_because_it_is_empty_does_not_send_the_turn_back_t
         # Lane 1 gets single messages, so that it is empty when it has had its turn; the others have many.
         ready = [lane for lane in lanes if lane is not lanes[1] or first is not lane]
         first = turns.arrange(ready)[0]
-        turns.gave([first])
+        turns.note_served([first])
         total[first.name] += 1
 
     assert total == dict.fromkeys((lane.name for lane in lanes), 4)

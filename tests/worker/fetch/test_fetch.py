@@ -9,7 +9,7 @@ import pytest
 from rsmq_django.core.queue.pause import pause
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import consumer
-from rsmq_django.worker.fetch.steps import Fetched, FetchStep
+from rsmq_django.worker.fetch.exchange import Fetched, FetchStep
 from rsmq_django.worker.sources.queues import QueueSource
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
@@ -29,7 +29,7 @@ def source_of(*queue_names: str) -> QueueSource:
 
 
 def fetch(source: QueueSource, room: int = 10, *, at_most: int = 1000) -> Fetched:
-    return get_client().run(FetchStep(source, room, at_most).call)
+    return get_client().run(FetchStep(source.fetch_parts, room, at_most).call)
 
 
 def bodies(fetched: Fetched) -> list[tuple[int, list[bytes]]]:
@@ -122,7 +122,7 @@ def test_record_of_leases_lists_fetched_messages_and_outlives_the_longest_lease(
     get_queue("a").receive(visibility_timeout_s=0)
     (first, second), (third,) = send("a", b"1", b"2"), send("b", b"3")
 
-    step = FetchStep(source, 10, 1000)
+    step = FetchStep(source.fetch_parts, 10, 1000)
     fetched = get_client().run(step.call)
 
     assert [portion.ids for portion in fetched.portions] == [[again, first, second], [third]]

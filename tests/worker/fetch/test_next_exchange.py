@@ -11,8 +11,8 @@ from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
 from rsmq_django.core.transport import backoff as backoff_module
 from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.fetch import polling as polling_module
+from rsmq_django.worker.fetch.exchange import Fetched, QueueFetch
 from rsmq_django.worker.fetch.queue_selector import FetchOrder
-from rsmq_django.worker.fetch.steps import Fetched, QueueFetch
 from rsmq_django.worker.lease import pending as pending_module
 from rsmq_django.worker.lease.pending import NOTE_START_AFTER_S
 from rsmq_django.worker.sources import queues as source_module
@@ -53,14 +53,14 @@ def look(
     found = [QueueFetch(position, ["id"] * count, [], []) for position, count in enumerate(counts, 1) if count]
     source.poll_schedule.begin()
     asked = FetchOrder(room, source.queues, [], None, is_partial)
-    source.looked(Fetched(0, next_ms, queue_count, list(unreadable), found), asked)
+    source._note_fetched(Fetched(0, next_ms, queue_count, list(unreadable), found), asked)
 
 
 def hold(source: QueueSource, clock: StillClock, *, lease_s: float = 30.0) -> Delivery:
     work_queue = source.queues[0]
     work_queue.lease_s = lease_s
     delivery = Delivery(work_queue, Message("id", b"", 1, None), 1, clock.now, "1 default")
-    source.leases.hold([delivery])
+    source.leases.add([delivery])
     return delivery
 
 
@@ -149,7 +149,7 @@ def test_outcomes_are_sent_at_once_or_within_the_allowed_delay(source: QueueSour
     source.pending.settlements.append(object())  # type: ignore[arg-type]
 
     assert source.next_exchange_at(0) == 0.0
-    assert in_s(source, clock, room=0, patience_s=0.25) == 0.25
+    assert in_s(source, clock, room=0, settle_within_s=0.25) == 0.25
 
 
 def test_outcomes_that_failed_or_were_refused_have_times_of_their_own(source: QueueSource, clock: StillClock):
@@ -193,7 +193,7 @@ def test_a_report_that_is_due_is_a_reason(source: QueueSource, clock: StillClock
 
 
 def test_heartbeats_are_a_reason_only_with_a_supervisor(source: QueueSource, clock: StillClock):
-    source.next_beat_at = clock.now + 1.5
+    source.heartbeat.next_at = clock.now + 1.5
 
     assert in_s(source, clock) == 1.5
 
@@ -214,7 +214,7 @@ def test_it_is_idle_without_leased_messages_and_unsettled_outcomes(source: Queue
 
     delivery = hold(source, clock)
     assert [source.is_idle] == [False]
-    source.forget([delivery], struck=())
+    source.forget([delivery], removed=())
     assert source.is_idle and source.pending.take_over() == ["1 default"]
 
     source.pending.settlements.append(object())  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ def test_it_is_idle_without_leased_messages_and_unsettled_outcomes(source: Queue
 def test_a_batch_that_its_outcome_has_struck_off_is_not_struck_off_again(source: QueueSource, clock: StillClock):
     delivery = hold(source, clock)
 
-    source.forget([delivery], struck=["1 default"])
+    source.forget([delivery], removed=["1 default"])
 
     assert source.pending.take_over() == []
 
@@ -236,11 +236,11 @@ def test_a_fetch_whose_reply_was_lost_may_have_taken_messages(source: QueueSourc
     steps, fetch = source._steps(4, 1000)
     assert fetch is None, "it is not time for a look"
 
-    source.look_now()
+    source.fetch_now()
     steps, fetch = source._steps(4, 1000)
     assert fetch is not None
-    source._lose(steps, ConnectionFailed("no route"))
+    source._keep_for_later(steps, ConnectionFailed("no route"))
     assert source._undelivered.is_due() and source.holds_nothing, "nothing was sent"
 
-    source._lose(steps, BrokenQueue("nobody knows"))
+    source._keep_for_later(steps, BrokenQueue("nobody knows"))
     assert not source.holds_nothing

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.worker.fetch.steps import FetchStep
+from rsmq_django.worker.fetch.exchange import FetchStep
 from rsmq_django.worker.sources import queues as source
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, work

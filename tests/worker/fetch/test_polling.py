@@ -52,7 +52,7 @@ def wait_after(
 ) -> float:
     """Return the wait after a look that ended like this."""
     poll_schedule.begin()
-    poll_schedule.looked(found=found, next_s=next_s, is_partial=is_partial, may_be_more=more)
+    poll_schedule.plan_next(found=found, next_s=next_s, is_partial=is_partial, may_be_more=more)
     return poll_schedule.times()[0] - clock.now
 
 
@@ -93,7 +93,7 @@ def test_fetch_after_a_publish_does_not_shorten_the_polling_interval(clock: Stil
     poll_schedule = poll_schedule_of()
     wait_after(poll_schedule, clock, found=0, next_s=-1)
 
-    poll_schedule.heard()
+    poll_schedule.note_publish()
 
     assert wait_after(poll_schedule, clock, found=1, next_s=-1) == POLL_S
 
@@ -101,7 +101,7 @@ def test_fetch_after_a_publish_does_not_shorten_the_polling_interval(clock: Stil
 def test_fetch_for_a_due_message_does_not_shorten_the_polling_interval(clock: StillClock):
     poll_schedule = poll_schedule_of()
     wait_after(poll_schedule, clock, found=0, next_s=-1)
-    poll_schedule.look_within(2)
+    poll_schedule.fetch_within(2)
     clock.now += 2
 
     assert poll_schedule.is_time()
@@ -112,9 +112,9 @@ def test_message_that_becomes_visible_after_the_next_poll_changes_nothing(clock:
     poll_schedule = poll_schedule_of()
     wait_after(poll_schedule, clock, found=0, next_s=2)
 
-    poll_schedule.look_within(3)
+    poll_schedule.fetch_within(3)
     later = poll_schedule.times()[0] - clock.now
-    poll_schedule.look_within(1)
+    poll_schedule.fetch_within(1)
 
     assert (later, poll_schedule.times()[0] - clock.now) == (2, 1)
 
@@ -124,7 +124,7 @@ def test_single_worker_fetches_at_once_after_a_publish(clock: StillClock):
     wait_after(poll_schedule, clock, found=0, next_s=-1)
     before = poll_schedule.is_time()
 
-    assert poll_schedule.heard()
+    assert poll_schedule.note_publish()
 
     assert (before, poll_schedule.is_time(), poll_schedule.times()) == (False, True, (0.0, math.inf))
     poll_schedule.begin()
@@ -137,16 +137,16 @@ def test_worker_after_others_takes_its_turn_unless_one_of_them_found_no_messages
     poll_schedule = poll_schedule_of(idle_turns)
     wait_after(poll_schedule, clock, found=0, next_s=-1)
 
-    is_news = [poll_schedule.heard(), poll_schedule.heard()]
+    is_news = [poll_schedule.note_publish(), poll_schedule.note_publish()]
     turn_at = poll_schedule.times()[1] - clock.now
     poll_schedule.take_turn()
-    early = poll_schedule.was_told
+    early = poll_schedule.has_wakeup
     clock.now += 0.02
     poll_schedule.take_turn()
 
     assert (is_news, early) == ([True, False], False)
     assert turn_at == pytest.approx(0.02)
-    assert poll_schedule.was_told is not is_drained
+    assert poll_schedule.has_wakeup is not is_drained
     assert idle_turns.asked == [(3, StillClock.now)] and poll_schedule.times()[1] == math.inf
 
 
@@ -163,6 +163,6 @@ def test_fetch_is_repeated_soon_after_a_lost_reply(clock: StillClock):
     poll_schedule = poll_schedule_of()
     wait_after(poll_schedule, clock, found=0, next_s=-1)
 
-    poll_schedule.look_soon()
+    poll_schedule.fetch_soon()
 
     assert poll_schedule.is_time()

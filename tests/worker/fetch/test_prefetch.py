@@ -29,7 +29,7 @@ def worker_that_holds(held: int, *, of: int) -> tuple[Worker, QueueSource, list[
     wait_until(lambda: source.exchange(held) == [] and source.is_drained)  # from now on it knows its queues
     for _ in range(of):
         send_raw(b"hello")
-    source.look_now()
+    source.fetch_now()
     return worker, source, source.exchange(held)
 
 
@@ -43,9 +43,9 @@ def ready_messages() -> int:
 def test_next_messages_are_under_way_while_the_first_are_handed_out(project: Configure):
     _worker, source, held = worker_that_holds(2, of=5)
 
-    source.ask_ahead(2, at_most=1000)
+    source.fetch_ahead(2, at_most=1000)
 
-    assert source.is_looking
+    assert source.is_fetch_pending
     assert source.next_exchange_at(0) == 0.0
     arrived = source.exchange(0)
     assert len({delivery.message.id for delivery in [*held, *arrived]}) == 4
@@ -55,7 +55,7 @@ def test_outcomes_go_along(project: Configure):
     worker, source, (first, _) = worker_that_holds(2, of=4)
     source.settle(Execution(first, sink=source, notifier=worker.notifier), NOTHING_RETURNED)
 
-    source.ask_ahead(2, at_most=1000)
+    source.fetch_ahead(2, at_most=1000)
 
     assert len(source.exchange(0)) == 2
     assert get_queue("default").attributes().messages == 3
@@ -67,7 +67,7 @@ def test_outcomes_wait_up_to_the_allowed_time(project: Configure):
     source.statistics = None  # what it has counted is due at once
 
     assert source.next_exchange_at(0) == 0.0
-    assert source.next_exchange_at(0, patience_s=60.0) != 0.0
+    assert source.next_exchange_at(0, settle_within_s=60.0) != 0.0
 
 
 @pytest.mark.parametrize(("held", "of", "room"), [(2, 4, 1), (2, 1, 2)], ids=["no room for as much", "no more there"])
@@ -76,9 +76,9 @@ def test_next_exchange_is_sent_early_only_when_there_may_be_as_many_messages_aga
 ):
     _worker, source, _held = worker_that_holds(held, of=of)
 
-    source.ask_ahead(room, at_most=1000)
+    source.fetch_ahead(room, at_most=1000)
 
-    assert not source.is_looking
+    assert not source.is_fetch_pending
 
 
 # -- When something happens meanwhile --------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_lost_answer_costs_neither_outcome_nor_attempt(configure: Configure, ser
         source.settle(Execution(first, sink=source, notifier=worker.notifier), NOTHING_RETURNED)
         proxy.lose_reply_to(load_script("tasks/worker/fetch").sha1.encode())
 
-        source.ask_ahead(2, at_most=1000)
+        source.fetch_ahead(2, at_most=1000)
         assert source.exchange(0) == []
 
         arrived = wait_until(lambda: source.exchange(2))
@@ -106,7 +106,7 @@ def test_broken_connection_costs_nothing(configure: Configure, server: PrivateSe
         source.settle(Execution(first, sink=source, notifier=worker.notifier), NOTHING_RETURNED)
         proxy.reset_connections()
 
-        source.ask_ahead(2, at_most=1000)
+        source.fetch_ahead(2, at_most=1000)
 
         assert len(wait_until(lambda: source.exchange(2))) == 2
         assert get_queue("default").attributes().messages == 3
@@ -116,7 +116,7 @@ def test_messages_that_arrive_in_a_stopping_worker_are_released(project: Configu
     worker, source, held = worker_that_holds(2, of=4)
     for delivery in held:
         source.settle(Execution(delivery, sink=source, notifier=worker.notifier), Released())
-    source.ask_ahead(2, at_most=1000)
+    source.fetch_ahead(2, at_most=1000)
 
     worker.stop(within_s=0)
     worker.run()
@@ -161,14 +161,14 @@ def test_nothing_is_fetched_ahead_while_a_damaged_queue_refuses_outcomes(project
     assert source.pending.refused and not source.backoff.is_on
     source._filled = 2  # what the last look found
 
-    source.ask_ahead(2, at_most=1000)
+    source.fetch_ahead(2, at_most=1000)
     assert source.next_exchange_at(0) != 0.0, "nothing is under way"
 
     server.redis.delete("rsmq:default-dead")
     wait_until(lambda: not source.exchange(0) and not source.pending.refused)
     source._filled = 2
-    source.ask_ahead(2, at_most=1000)
-    assert source.is_looking
+    source.fetch_ahead(2, at_most=1000)
+    assert source.is_fetch_pending
     source.flush()
 
 

@@ -27,7 +27,7 @@ def source_at_rest(room: int = 2) -> QueueSource:
     source = new_worker().sources[0]
     assert isinstance(source, QueueSource)
     wait_until(lambda: source.exchange(room) == [] and source.is_drained)
-    source.get_ready(room)
+    source.prepare_fetch(room)
     return source
 
 
@@ -43,12 +43,12 @@ def test_the_next_exchange_brings_the_answer(project: Configure):
     source = source_at_rest()
     message_id = send_raw(b"hello")
 
-    assert source.ask_early()
+    assert source.send_prepared_fetch()
     assert not source.is_idle
     (delivery,) = source.exchange(0)
 
     assert (delivery.message.id, delivery.attempt) == (message_id, 1)
-    assert not source.ask_early(), "what was ready is used up"
+    assert not source.send_prepared_fetch(), "what was ready is used up"
 
 
 def test_script_is_loaded_again_when_the_server_does_not_have_it(project: Configure, server: PrivateServer):
@@ -56,16 +56,16 @@ def test_script_is_loaded_again_when_the_server_does_not_have_it(project: Config
     send_raw(b"hello")
     server.redis.script_flush()
 
-    assert source.ask_early()
+    assert source.send_prepared_fetch()
 
     assert len(source.exchange(0)) == 1
 
 
 def test_worker_without_room_does_not_fetch(project: Configure):
     source = source_at_rest()
-    source.get_ready(0)
+    source.prepare_fetch(0)
 
-    assert not source.ask_early()
+    assert not source.send_prepared_fetch()
 
 
 def test_worker_with_messages_fetches_in_its_turn(project: Configure):
@@ -74,9 +74,9 @@ def test_worker_with_messages_fetches_in_its_turn(project: Configure):
     assert isinstance(source, QueueSource)
     assert len(source.exchange(1)) == 1
 
-    source.get_ready(1)
+    source.prepare_fetch(1)
 
-    assert not source.ask_early()
+    assert not source.send_prepared_fetch()
 
 
 # -- When something happens meanwhile --------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_lost_answer_costs_no_message_and_no_attempt(configure: Configure, serve
         message_id = send_raw(b"hello")
         proxy.lose_reply_to(load_script("tasks/worker/fetch").sha1.encode())
 
-        assert source.ask_early()
+        assert source.send_prepared_fetch()
         assert source.exchange(2) == []
 
         (delivery,) = wait_until(lambda: source.exchange(2))
@@ -103,8 +103,8 @@ def test_broken_connection_is_made_again_by_the_exchange(configure: Configure, s
         send_raw(b"hello")
         proxy.reset_connections()
 
-        source.ask_early()
-        source.look_now()
+        source.send_prepared_fetch()
+        source.fetch_now()
 
         assert len(wait_until(lambda: source.exchange(2))) == 1
 
@@ -116,9 +116,9 @@ def test_messages_that_arrive_in_a_stopping_worker_are_released(project: Configu
     source = worker.sources[0]
     assert isinstance(source, QueueSource)
     wait_until(lambda: source.exchange(2) == [] and source.is_drained)
-    source.get_ready(2)
+    source.prepare_fetch(2)
     send_raw(b"hello")
-    assert source.ask_early()
+    assert source.send_prepared_fetch()
 
     worker.stop(within_s=within_s)
     worker.run()
@@ -156,12 +156,12 @@ def test_no_hint_is_lost_in_a_stream_of_messages(project: Configure):
 def test_a_fetch_answers_only_earlier_publishes(project: Configure, server: PrivateServer, published: int, told: int):
     heard: list[int] = []
     subscription = subscribed(server, heard)
-    subscription.hear()
+    subscription.read()
     heard.clear()
 
     publish(published)
     _wait_for(subscription)
-    subscription.hear_and_ask()
+    subscription.read_and_fetch()
 
     assert len(heard) == told
     subscription.stop()
@@ -173,7 +173,7 @@ def test_publish_right_after_the_confirmation_is_counted(project: Configure, ser
 
     publish(1)
     server.redis.ping()
-    subscription.hear_and_ask()
+    subscription.read_and_fetch()
 
     assert len(heard) == 1
     subscription.stop()
@@ -182,17 +182,17 @@ def test_publish_right_after_the_confirmation_is_counted(project: Configure, ser
 def test_a_cancellation_is_distinguished_from_a_message(project: Configure, server: PrivateServer):
     heard, cancelled = list[int](), list[int]()
     subscription = subscribed(server, heard, cancelled)
-    subscription.hear()
+    subscription.read()
     assert cancelled == [1], "something may have been cancelled before anybody listened"
 
     publish(1)
     _wait_for(subscription)
-    subscription.hear()
+    subscription.read()
     assert (len(heard), len(cancelled)) == (2, 1)
 
     publish(1, cancellations_channel("rsmq"))
     _wait_for(subscription)
-    subscription.hear()
+    subscription.read()
     assert len(cancelled) == 2
     subscription.stop()
 
@@ -201,12 +201,12 @@ def test_publishes_are_not_read_while_the_next_fetch_is_certain(project: Configu
     is_told = [False]
     subscription = subscribed(server, [], is_told=lambda: is_told[0])
     assert subscription.descriptor is not None
-    assert subscription.keep_up() is None
+    assert subscription.reconnect_if_due() is None
 
     is_told[0] = True
 
     assert not subscription.descriptor
-    assert subscription.keep_up() is not None, "it is read now and then, so that a cancellation is heard"
+    assert subscription.reconnect_if_due() is not None, "it is read now and then, so that a cancellation is heard"
     subscription.stop()
     assert subscription.descriptor is None
 
@@ -221,12 +221,12 @@ def subscribed(
     subscription = Subscription(
         get_client(),
         ["rsmq:rt:default"],
-        ask=lambda: True,
+        fetch=lambda: True,
         on_publish=lambda: heard.append(1),
         on_cancellation=lambda: None if cancelled is None else cancelled.append(1),
-        is_told=is_told,
+        has_wakeup=is_told,
     )
-    subscription.keep_up()
+    subscription.reconnect_if_due()
     wait_until(lambda: server.redis.pubsub_numsub(cancellations_channel("rsmq"))[0][1] == 1)
     server.redis.ping()  # what the server does next it does after it has written its confirmation
     return subscription
@@ -246,7 +246,7 @@ def _wait_for(subscription: Subscription) -> None:
 def test_other_users_of_the_connection_are_not_disturbed(project: Configure):
     source = source_at_rest()
     send_raw(b"hello")
-    source.ask_early()
+    source.send_prepared_fetch()
 
     assert get_queue("default").attributes().messages == 1
     assert len(source.exchange(0)) == 1
@@ -271,7 +271,7 @@ def test_socket_that_the_server_has_closed_is_kept_to_be_connected_again(server:
 def test_worker_without_room_sleeps_although_messages_wait(project: Configure):
     source = source_at_rest()
     send_raw(b"hello")
-    source.heard()
+    source.note_publish()
 
     assert source.next_exchange_at(1) == 0.0
     assert source.next_exchange_at(0) is None
@@ -301,7 +301,7 @@ def test_messages_of_an_early_fetch_with_a_lost_reply_are_released_without_an_at
         raise OutcomeUnknown("the socket broke while it was written to")
 
     monkeypatch.setattr(source._prepared_fetch, "send", send_and_lose)
-    assert source.ask_early()
+    assert source.send_prepared_fetch()
     assert not source.holds_nothing
 
     (delivery,) = wait_until(lambda: source.exchange(2))

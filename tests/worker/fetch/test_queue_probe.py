@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.worker.delivery import WorkQueue
-from rsmq_django.worker.fetch.queue_selector import LOOK_AT_ALL_EVERY_S, MANY, SCAN_EVERY_S, ProbeResult, QueueProbe
+from rsmq_django.worker.fetch.queue_selector import FETCH_ALL_EVERY_S, MANY, SCAN_EVERY_S, ProbeResult, QueueProbe
 from tests.worker.workshop import Configure, new_worker
 
 
@@ -30,13 +30,13 @@ def names(queues: Any) -> list[str]:
 
 
 def test_first_scan_and_one_every_ten_seconds_include_all_queues(scan: QueueProbe):
-    assert not scan.looks_at_all(1000.0 + LOOK_AT_ALL_EVERY_S - 0.001)
+    assert not scan.includes_all(1000.0 + FETCH_ALL_EVERY_S - 0.001)
     assert scan.choose(1001.0) == []
-    assert scan.looks_at_all(1000.0 + LOOK_AT_ALL_EVERY_S)
-    assert not scan.is_due(1000.0 + LOOK_AT_ALL_EVERY_S), "the fetch looks at all of them"
+    assert scan.includes_all(1000.0 + FETCH_ALL_EVERY_S)
+    assert not scan.is_due(1000.0 + FETCH_ALL_EVERY_S), "the fetch looks at all of them"
     scan.scanned(found(1), 1009.0)
 
-    assert scan.choose(1000.0 + LOOK_AT_ALL_EVERY_S) is scan.queues
+    assert scan.choose(1000.0 + FETCH_ALL_EVERY_S) is scan.queues
 
     assert scan.choose(1011.0) == [], "what was found before is old"
 

@@ -24,7 +24,7 @@ def selector_of_a_worker(*queue_names: str) -> QueueSelector:
 
 
 def names(selector: QueueSelector) -> list[str]:
-    return [work_queue.name for work_queue in selector.look(10).queues]
+    return [work_queue.name for work_queue in selector.choose(10).queues]
 
 
 def test_a_new_priority_is_in_the_next_look_in_its_place(project: Configure):
@@ -103,7 +103,7 @@ def test_very_many_queues_without_weights_are_scanned_for_queues_with_messages(
 def test_without_weights_there_are_no_limits(configure: Configure):
     configure(mail={}, reports={})
 
-    look = selector_of_a_worker("reports", "mail").look(10)
+    look = selector_of_a_worker("reports", "mail").choose(10)
 
     assert [work_queue.name for work_queue in look.queues] == ["reports", "mail"]
     assert (list(look.limits), look.quotas, look.batches, look.is_partial) == (["", ""], None, (), False)
@@ -113,7 +113,7 @@ def test_one_weight_makes_shares_in_which_the_others_count_one(configure: Config
     configure(mail={"WEIGHT": 3}, reports={})
     declare(queue_name="mail")(lambda: None).using(priority=7).enqueue()
 
-    look = selector_of_a_worker("reports", "mail").look(8)
+    look = selector_of_a_worker("reports", "mail").choose(8)
 
     assert look.quotas == {"mail": 6, "reports": 2}
     limits = dict(zip([work_queue.name for work_queue in look.queues], look.limits, strict=True))
@@ -123,14 +123,14 @@ def test_one_weight_makes_shares_in_which_the_others_count_one(configure: Config
 def test_a_single_queue_needs_no_shares(configure: Configure):
     configure(mail={"WEIGHT": 3})
 
-    assert selector_of_a_worker("mail").look(8).quotas is None
+    assert selector_of_a_worker("mail").choose(8).quotas is None
 
 
 def test_queues_with_batches_are_passed_by_position(configure: Configure):
     configure(mail={}, reports={})
     consumer("reports", batch=10)(lambda messages: None)
 
-    look = selector_of_a_worker("mail", "reports").look(4)
+    look = selector_of_a_worker("mail", "reports").choose(4)
 
     assert list(look.batches) == [2, 10]
 
@@ -139,9 +139,9 @@ def test_batches_count_as_calls_in_the_shares(configure: Configure):
     configure(mail={"WEIGHT": 1}, reports={"WEIGHT": 1})
     consumer("reports", batch=10)(lambda messages: None)
     selector = selector_of_a_worker("mail", "reports")
-    look = selector.look(4)
+    look = selector.choose(4)
     queues = {work_queue.name: work_queue for work_queue in look.queues}
 
-    selector.looked(look, Counter({queues["mail"]: 2, queues["reports"]: 11}))  # two calls each
+    selector.note_fetched(look, Counter({queues["mail"]: 2, queues["reports"]: 11}))  # two calls each
 
-    assert selector.look(4).quotas == {"mail": 2, "reports": 2}
+    assert selector.choose(4).quotas == {"mail": 2, "reports": 2}

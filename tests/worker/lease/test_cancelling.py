@@ -217,7 +217,7 @@ def test_worker_without_room_receives_cancellations_too(
     with working(threads=1, poll_interval_s=600) as worker:
         wait_until(runs.began.is_set)
         declared.enqueue()  # told that there is more, it listens to nothing that is published for now
-        wait_until(lambda: worker.sources[0].was_told_to_look and worker.wakeup._is_asleep)
+        wait_until(lambda: worker.sources[0].has_wakeup and worker.wakeup._is_asleep)
 
         assert cancel(result.id)
 

@@ -70,7 +70,7 @@ def test_worker_sleeps_although_a_lease_is_due_whose_message_has_an_outcome(proj
         wait_until(lambda: only.pending.refused)
         (held,) = only.leases.held()
         held.renewed_at -= 10
-        only.leases.hold([held])  # as if it had been refused for a third of its lease
+        only.leases.add([held])  # as if it had been refused for a third of its lease
 
         wait_until(lambda: only.leases.next_renewal_at() is None)
 
@@ -171,7 +171,7 @@ def test_only_messages_that_are_missing_at_their_renewal_may_have_been_cancelled
     server.redis.hdel("rsmq:default:Q", gone, f"{gone}:rc", f"{gone}:fr")
     for delivery in held:
         delivery.renewed_at -= 25  # of 30 s: its renewal is due
-    exchanging.leases.hold(held)
+    exchanging.leases.add(held)
     exchanging.leases._quiet_until = 0.0
 
     exchanging.exchange(0)
@@ -199,7 +199,7 @@ def test_renewal_does_not_hide_messages_released_at_the_same_time(project: Confi
     (exchanging,) = worker.sources
     (delivery,) = exchanging.exchange(1)
     delivery.renewed_at -= 25  # of 30 s: its renewal is due
-    exchanging.leases.hold([delivery])
+    exchanging.leases.add([delivery])
 
     exchanging.settle(Execution(delivery, sink=exchanging, notifier=worker.notifier), RetryIn(0.0, OSError(), ""))
     exchanging.exchange(0)
@@ -353,7 +353,7 @@ def test_reconnect_wait_is_a_tenth_of_the_shortest_lease_while_messages_are_leas
     waits = []
     for _ in range(60):
         source.backoff.next_try_at = 0.0
-        source.look_now()
+        source.fetch_now()
         assert source.exchange(1) == []
         waits.append(source.backoff.next_try_at - time.monotonic())
 
@@ -370,7 +370,7 @@ def test_worker_without_messages_waits_longer_for_the_server(configure: Configur
     waits = []
     for _ in range(60):
         source.backoff.next_try_at = 0.0
-        source.look_now()
+        source.fetch_now()
         source.exchange(1)
         waits.append(source.backoff.next_try_at - time.monotonic())
 

@@ -27,7 +27,7 @@ class Delivery:
     def __init__(self) -> None:
         self.times_told = 0
 
-    def tell_outcome(self) -> None:
+    def release_waiter(self) -> None:
         self.times_told += 1
 
 

@@ -13,7 +13,6 @@ from rsmq_django.core.stats.events import following
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import call, cancel, group, newest_workflows
 from rsmq_django.worker.execute.execution import Execution
-from rsmq_django.worker.lease.pending import Settlement
 from rsmq_django.worker.lease.settle import settle_calls
 from rsmq_django.worker.outcomes import (
     Cancelled,
@@ -23,6 +22,7 @@ from rsmq_django.worker.outcomes import (
     Postponed,
     Released,
     RetryIn,
+    Settlement,
     Succeeded,
 )
 from rsmq_django.worker.sources.queues import QueueSource

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.worker.execute import quarantine as module
-from rsmq_django.worker.execute.quarantine import ALONE_S, LOOK_EVERY_S, PATIENCE_S, Quarantine
+from rsmq_django.worker.execute.quarantine import ALONE_S, CHECK_EVERY_S, WAIT_FOR_OTHERS_S, Quarantine
 from tests.worker.still_clock import StillClock
 
 
@@ -40,7 +40,7 @@ def quarantine(clock: StillClock, pool: Pool) -> Any:
 def test_messages_are_not_delayed_without_suspects(quarantine: Any, pool: Pool):
     quarantine.advance(is_quiet=True)
 
-    assert (quarantine.is_wanted(), quarantine.next_look_at(), pool.submitted) == (False, None, [])
+    assert (quarantine.is_wanted(), quarantine.next_check_at(), pool.submitted) == (False, None, [])
 
 
 def test_a_suspect_runs_when_it_is_quiet_and_the_next_one_after_it(quarantine: Any, pool: Pool, clock: StillClock):
@@ -48,7 +48,7 @@ def test_a_suspect_runs_when_it_is_quiet_and_the_next_one_after_it(quarantine: A
     quarantine.submit("b")
     quarantine.advance(is_quiet=False)
     assert pool.submitted == [] and quarantine.is_wanted()
-    assert quarantine.next_look_at() == clock.now + LOOK_EVERY_S
+    assert quarantine.next_check_at() == clock.now + CHECK_EVERY_S
 
     quarantine.advance(is_quiet=True)
     assert pool.submitted == ["a"]
@@ -79,14 +79,14 @@ def test_a_suspect_that_has_waited_long_enough_runs_in_parallel_with_others(
     quarantine.submit("a")
     clock.now += 4
     quarantine.submit("b")
-    clock.now += PATIENCE_S - 4
+    clock.now += WAIT_FOR_OTHERS_S - 4
     quarantine.advance(is_quiet=False)
     assert pool.submitted == []
 
     clock.now += 0.001
     quarantine.advance(is_quiet=False)
     assert pool.submitted == ["a"]
-    clock.now += PATIENCE_S
+    clock.now += WAIT_FOR_OTHERS_S
     quarantine.advance(is_quiet=False)
     assert pool.submitted == ["a"], "the time of the next one begins with the one before it"
     clock.now += 0.001

@@ -437,14 +437,14 @@ def test_outcomes_that_a_damaged_queue_refuses_are_sent_after_its_repair(orders:
         assert began.wait(60)
         server.redis.set("rsmq::reliable:orders:dead", "of another program")
         may_end.set()
-        wait_until(lambda: worker.sources[0].works["orders"].refused)
+        wait_until(lambda: worker.sources[0].states["orders"].refused)
         urgent.push("y")
         wait_until(lambda: urgent.statistics().total_acked == 1)
         assert not worker.sources[0].is_idle
         wait_until(lambda: len(worker.sources[0].leases) == 1)  # it has read that the other one is acknowledged
         (held,) = worker.sources[0].leases.held()
         held.renewed_at -= 10
-        worker.sources[0].leases.hold([held])  # as if it had been refused for a third of its lease
+        worker.sources[0].leases.add([held])  # as if it had been refused for a third of its lease
         wait_until(lambda: worker.sources[0].leases.next_renewal_at() is None)
 
         server.redis.delete("rsmq::reliable:orders:dead")
@@ -559,7 +559,7 @@ def test_damaged_queue_is_waited_for(orders: ReliableQueue, server: PrivateServe
     server.redis.set("rsmq::reliable:orders:dead", "foreign")
 
     with working("orders") as worker:
-        wait_until(lambda: worker.sources[0].works["orders"].damage.is_on)
+        wait_until(lambda: worker.sources[0].states["orders"].damage.is_on)
         server.redis.delete("rsmq::reliable:orders:dead")
         wait_until(lambda: seen == [b"x"])
 
@@ -568,14 +568,14 @@ def test_queue_that_was_repaired_counts_as_healthy_from_the_next_look_on(orders:
     (source,) = make_reliable_sources(["orders"], notifier=Notifier("w"), poll_interval_s=1, wake=lambda: None)
     source.exchange(1)
     server.redis.set("rsmq::reliable:orders:dead", "foreign")
-    source.look_now()
+    source.fetch_now()
     source.exchange(1)
-    damage = source.works["orders"].damage
+    damage = source.states["orders"].damage
     assert damage.is_on
 
     server.redis.delete("rsmq::reliable:orders:dead")
     damage.next_try_at = 0.0
-    source.look_now()
+    source.fetch_now()
     source.exchange(1)
 
     assert source.is_drained, "a worker that ends by itself need not wait for the next recovery"
@@ -627,7 +627,7 @@ def test_there_is_one_fetcher_for_each_connection(settings: Any, server: Private
 
     sources = make_reliable_sources(["a", "b", "c"], notifier=Notifier("w"), poll_interval_s=1, wake=lambda: None)
 
-    assert [list(source.works) for source in sources] == [["a", "c"], ["b"]]
+    assert [list(source.states) for source in sources] == [["a", "c"], ["b"]]
 
 
 # -- The command ------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from rsmq_django.management.commands.rsmq_worker import chosen_topics
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task
 from rsmq_django.topics import get_topic
+from rsmq_django.worker.execute.invoke import connections_kept
 from rsmq_django.worker.sources.topic import ConsumerThread, TopicPlan
 from rsmq_django.worker.sources.topic_threads import TopicThreads, note_lag
 from tests.redis_server import PrivateServer
@@ -30,6 +31,13 @@ from tests.worker.site.journal import Journal
 from tests.worker.workshop import work, working
 
 pytestmark = pytest.mark.usefixtures("project")
+
+
+@pytest.fixture(autouse=True)
+def no_database_in_this_thread() -> Iterator[None]:
+    """Some tests run a step of a consumer here, where an earlier test may have connected to a database."""
+    with connections_kept():
+        yield
 
 
 @pytest.fixture

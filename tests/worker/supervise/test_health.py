@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.worker.health import HealthFile, Report, complaint_about, is_well, main, make_report
+from rsmq_django.worker.health import HealthFile, Report, is_well, main, make_report, problem_of
 from rsmq_django.worker.supervise.probes import (
     MAX_CLIENTS,
     MAX_REQUEST_BYTES,
@@ -65,7 +65,7 @@ def test_worker_is_well_when_each_process_polled_not_long_ago(given: Report, sta
 def test_health_file_of_a_healthy_worker_has_no_complaint(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     HealthFile(tmp_path / "health").show(report(0.5))
 
-    assert complaint_about(tmp_path / "health") is None
+    assert problem_of(tmp_path / "health") is None
     assert main([str(tmp_path / "health")]) == 0
     assert capsys.readouterr().out == "ok\n"
 
@@ -95,8 +95,8 @@ def test_complaint_has_the_problem(
 def test_a_check_may_be_stricter_than_the_worker(tmp_path: Path):
     HealthFile(tmp_path / "health").show(report(30))
 
-    assert complaint_about(tmp_path / "health") is None
-    assert "20 s are allowed" in (complaint_about(tmp_path / "health", max_age_s=20) or "")
+    assert problem_of(tmp_path / "health") is None
+    assert "20 s are allowed" in (problem_of(tmp_path / "health", max_age_s=20) or "")
 
 
 def test_check_imports_neither_django_nor_redis(tmp_path: Path):
@@ -116,7 +116,7 @@ def test_file_is_always_whole(tmp_path: Path):
 
     def read() -> None:
         while not stop.is_set():
-            complaints.append(complaint_about(path))
+            complaints.append(problem_of(path))
 
     HealthFile(path).show(report(*range(50)))
     reader = threading.Thread(target=read)
@@ -282,7 +282,7 @@ def test_draft_of_the_health_file_follows_no_link(tmp_path: Path):
     HealthFile(tmp_path / "health").show(make_report("w", [(1, time.monotonic())], max_age_s=60, is_stopping=False))
 
     assert victim.read_text() == "precious\n"
-    assert complaint_about(tmp_path / "health") is None and not (tmp_path / "health").is_symlink()
+    assert problem_of(tmp_path / "health") is None and not (tmp_path / "health").is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["health", "victim"]
 
 
@@ -298,7 +298,7 @@ def test_worker_shows_itself_and_leaves_nothing_behind(project: Configure, start
     port = int(worker.output.partition("health: http://127.0.0.1:")[2].partition("/")[0])
 
     assert int(pid.read_text()) == worker.process.pid
-    wait_until(lambda: complaint_about(health, max_age_s=5) is None)
+    wait_until(lambda: problem_of(health, max_age_s=5) is None)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
     connection.request("GET", "/health")
     assert connection.getresponse().status == 200
@@ -320,13 +320,13 @@ def test_worker_without_its_server_is_unhealthy_until_it_is_back(
 ):
     health = tmp_path / "health"
     worker = start_worker("--health-file", str(health), "--health-max-age", "2", *SMALL)
-    wait_until(lambda: "started process" in worker.output and complaint_about(health) is None)
+    wait_until(lambda: "started process" in worker.output and problem_of(health) is None)
 
     server.kill()
-    wait_until(lambda: "a process last looked for messages" in (complaint_about(health) or ""))
+    wait_until(lambda: "a process last looked for messages" in (problem_of(health) or ""))
     server.start()
 
-    wait_until(lambda: complaint_about(health) is None)
+    wait_until(lambda: problem_of(health) is None)
 
 
 @pytest.mark.slow
@@ -334,17 +334,17 @@ def test_supervisor_that_is_killed_or_paused_is_not_well(project: Configure, sta
     health, pid = tmp_path / "health", tmp_path / "pid"
     shown = ("--health-file", str(health), "--pid-file", str(pid), "--health-max-age", "2")
     worker = start_worker(*shown, *SMALL)
-    wait_until(lambda: "started process" in worker.output and complaint_about(health) is None)
+    wait_until(lambda: "started process" in worker.output and problem_of(health) is None)
 
     worker.send_to_all(signal.SIGSTOP)
-    wait_until(lambda: "the supervisor is gone or hangs" in (complaint_about(health) or ""))
+    wait_until(lambda: "the supervisor is gone or hangs" in (problem_of(health) or ""))
     worker.send_to_all(signal.SIGCONT)
-    wait_until(lambda: complaint_about(health) is None)
+    wait_until(lambda: problem_of(health) is None)
     worker.send(signal.SIGKILL)
-    wait_until(lambda: "the supervisor is gone or hangs" in (complaint_about(health) or ""))
+    wait_until(lambda: "the supervisor is gone or hangs" in (problem_of(health) or ""))
 
     again = start_worker(*shown, *SMALL)  # the lock of the pid file did not outlive its holder
-    wait_until(lambda: complaint_about(health) is None)
+    wait_until(lambda: problem_of(health) is None)
     assert int(pid.read_text()) == again.process.pid
 
 
@@ -356,7 +356,7 @@ def test_supervisor_shows_the_requested_state_until_it_ends(tmp_path: Path):
     probes = Probes(ProbeOptions(pid_file=pid_file, health_file=health_file), lambda: report(0))
 
     assert pid_file.read_text() == f"{os.getpid()}\n"
-    assert complaint_about(health_file) is None
+    assert problem_of(health_file) is None
 
     probes.close()
     assert list(tmp_path.iterdir()) == []

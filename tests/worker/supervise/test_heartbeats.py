@@ -12,16 +12,16 @@ import pytest
 
 from rsmq_django.core import Connection, Message
 from rsmq_django.queues import ensure_queue, get_client, get_queue
-from rsmq_django.worker.delivery import WorkQueue
-from rsmq_django.worker.fetch.queues import SHORTEST_LEASE_S, queue_settings, work_queues_by_client
+from rsmq_django.worker.delivery import SHORTEST_LEASE_S, WorkQueue
+from rsmq_django.worker.fetch.queues import queue_settings, work_queues_by_client
 from rsmq_django.worker.lease.inflight import (
     DEAD_AFTER_S,
-    beat,
     expire_inflight,
     forget,
     forget_dead,
     read_inflight,
     renew_inflight,
+    send_heartbeats,
 )
 from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.supervise.maintenance import SAMPLED_AT_A_TIME, Maintenance, make_maintenance
@@ -74,7 +74,7 @@ def test_worker_process_sends_its_own_heartbeat(project: Configure, server: Priv
 
     source.exchange(0)
     assert heartbeat_ms(server, "w1") == 1, "not with every exchange"
-    source.next_beat_at = 0.0
+    source.heartbeat.next_at = 0.0
     assert source.next_exchange_at(0) == 0.0
     source.exchange(0)
 
@@ -153,7 +153,7 @@ def test_running_main_loop_does_not_count_as_blocked():
     still_s = []
     for _ in range(5):
         shared_state.note_turn()
-        still_s.append(child.stands_still(100.0))
+        still_s.append(child.blocked_s(100.0))
 
     assert still_s == [0.0] * 5
 
@@ -161,7 +161,7 @@ def test_running_main_loop_does_not_count_as_blocked():
 def test_main_loop_counts_as_blocked_from_the_last_turn_that_the_supervisor_has_seen():
     child = child_with(SharedState(1))
 
-    assert [child.stands_still(2.0) for _ in range(3)] == [2.0, 4.0, 6.0]
+    assert [child.blocked_s(2.0) for _ in range(3)] == [2.0, 4.0, 6.0]
 
 
 @pytest.mark.slow
@@ -286,7 +286,7 @@ def test_dead_workers_are_returned_a_hundred_at_a_time_without_live_ones(server:
     server.redis.zadd("rsmq::workers", {"alive": now_ms(server) - 1000})
     before_ms = now_ms(server)
 
-    told_ms, dead = beat(get_client(), ["w1", "dead000"])
+    told_ms, dead = send_heartbeats(get_client(), ["w1", "dead000"])
 
     assert int(before_ms) <= told_ms <= now_ms(server)
     assert dead == [f"dead{number:03}" for number in range(1, 101)]

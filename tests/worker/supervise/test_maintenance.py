@@ -62,7 +62,7 @@ def test_idle_worker_has_no_leased_messages_when_the_server_fails(configure: Con
         worker = new_worker()
         assert worker.sources[0].exchange(1) == []
 
-    worker.sources[0].look_now()
+    worker.sources[0].fetch_now()
     worker.sources[0].exchange(1)
 
     assert worker.sources[0].backoff.is_on
@@ -78,7 +78,7 @@ def test_worker_whose_fetch_was_not_answered_may_have_leased_messages(configure:
         send_raw(b"hello")
 
         proxy.lose_reply_to(load_script("tasks/worker/fetch").sha1.encode())
-        source.look_now()
+        source.fetch_now()
         assert source.exchange(1) == []
         assert not worker.holds_nothing
 

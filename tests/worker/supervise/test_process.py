@@ -208,7 +208,7 @@ def test_task_is_ended_when_its_hard_limit_is_over_and_the_process_only_once(
     child.shared_state.enter("b", began_at=NOW, run_by=NOW + 4)
 
     supervisor._limit_time()
-    assert child.overdue == frozenset() and supervisor._next_look_at() == NOW + 3
+    assert child.overdue == frozenset() and supervisor._next_check_at() == NOW + 3
     clock.now = NOW + 3
     supervisor._limit_time()
     clock.now = NOW + 5
@@ -308,7 +308,7 @@ class Deaths:
     def note_death(self, death: Death) -> None:
         self.told.append(death)
 
-    def next_look_at(self, *, has_children: bool) -> float | None:
+    def next_check_at(self, *, has_children: bool) -> float | None:
         return None
 
     def close(self) -> None: ...
@@ -468,25 +468,25 @@ def test_misconfigured_process_gives_no_more_time_to_a_supervisor_that_is_stoppi
 
 def test_supervisor_checks_again_when_the_next_process_may_be_started(make_supervisor: MakeSupervisor):
     supervisor = make_supervisor()
-    assert supervisor._next_look_at() is None
+    assert supervisor._next_check_at() is None
     supervisor._start_at = NOW + 3
-    assert supervisor._next_look_at() is None, "none is missing"
+    assert supervisor._next_check_at() is None, "none is missing"
 
     supervisor._free_slots.append(ProcessSlot(0))
-    assert supervisor._next_look_at() == NOW + 3
+    assert supervisor._next_check_at() == NOW + 3
     supervisor._on_signal(15, None)
-    assert supervisor._next_look_at() is None, "it starts none while it stops"
+    assert supervisor._next_check_at() is None, "it starts none while it stops"
 
 
 def test_limit_of_a_process_that_was_killed_for_it_is_not_waited_for(make_supervisor: MakeSupervisor):
     supervisor, child = make_supervisor(), new_child()
     supervisor.children.append(child)
     child.shared_state.enter("a", began_at=NOW, run_by=NOW + 3)
-    assert supervisor._next_look_at() == NOW + 3
+    assert supervisor._next_check_at() == NOW + 3
 
     child.kill_for(frozenset({"a"}))
 
-    assert supervisor._next_look_at() is None
+    assert supervisor._next_check_at() is None
 
 
 def test_process_waits_to_be_started_until_its_time_and_not_when_the_supervisor_stops(
@@ -533,7 +533,7 @@ def test_earliest_of_all_limits_is_waited_for(make_supervisor: MakeSupervisor):
         child.shared_state.enter("a", began_at=NOW, run_by=NOW + seconds)
         supervisor.children.append(child)
 
-    assert supervisor._next_look_at() == NOW + 3
+    assert supervisor._next_check_at() == NOW + 3
 
 
 # -- What is done once -------------------------------------------------------------------------------------------------
