@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from ..core.stats.past import window_of
 from ..core.topic import GroupStatus, Topic
 from ..core.topic.lag import lag_calls, lags_of
-from ..live.past import SPANS_S
+from ..live.history import SPANS_S
 from .charts import Chart, Series
 from .formats import one_line
 from .past_charts import show_number, time_label

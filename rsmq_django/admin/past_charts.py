@@ -12,7 +12,7 @@ from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 
 from ..core.stats.histogram import Histogram
-from ..live.past import HOUR, SPANS_S, WEEK, Past
+from ..live.history import HOUR, SPANS_S, WEEK, Past
 from .charts import Chart, Number, Series
 from .formats import as_duration, as_figure, as_number
 

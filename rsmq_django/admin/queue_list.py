@@ -8,9 +8,8 @@ from django.contrib.admin.views.main import ORDER_VAR
 from django.http import HttpRequest
 
 from ..core.doctor.troubles import ORDER
-from ..live.charted import past_together_soon
 from ..live.glance import Glance
-from ..live.past import Past
+from ..live.history import Past, past_together_soon
 from ..live.places import QueueRef
 from ..live.remembered import Guess, pages
 from .charts import Chart

@@ -22,7 +22,7 @@ from ..conf.settings import get_settings
 from ..core.errors import InvalidName, QueueNotFound
 from ..core.queue.browse import count, depth_call
 from ..core.stats.depth import Depth
-from ..live.charted import past_of
+from ..live.history import past_of
 from ..live.places import QueueRef
 from ..live.processes import serving
 from ..live.servers import answers_that_came

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from ..core import RsmqError, list_queues
-from ..core.stats.backlogs import read_depths
 from ..core.stats.depth import Depth
+from ..core.stats.depths import read_depths
 from .failures import name_of, text_of
 from .options import RsmqctlCommand, complete_queue_name
 from .output import CLEAR_LINE, TextTable, as_duration, as_size, can_redraw, printable, write_json

@@ -24,10 +24,10 @@ from ..core.stats.past import Moment, moments, past_calls, window_of
 from ..core.tasks.processes import ProcessRecord, read_processes
 from ..core.transport.call import Call
 from ..queues import get_client
-from .past import SPANS_S, Past
+from .history import SPANS_S, Past, moments_that_are_over, remember_moments
 from .places import QueueRef, by_client, in_order
 from .processes import is_alive
-from .remembered import Guess, moments_that_are_over, remember_moments
+from .remembered import Guess
 from .servers import from_each, overview_call
 
 NO_MESSAGES = Depth(in_flight=0)

@@ -9,9 +9,8 @@ from ..conf.settings import get_settings
 from ..core import Client
 from ..core.queue.queue import list_queues
 from ..core.stats.counters import Counts, read_totals
-from .charted import past_of
 from .conditions import Selection
-from .past import Past
+from .history import Past, past_of
 from .places import QueueRef
 from .queryset import Scan
 from .scanned import ScannedSource, all_of

@@ -10,8 +10,8 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core.queue.browse import StoredMessage
 from ..core.stats.depth import Depth
+from ..live.history import QueuePast
 from ..live.messages import DEAD, DELAYED, IN_FLIGHT, READY, MessageSource
-from ..live.past import QueuePast
 from ..live.places import QueueRef, place_of
 from ..live.queues import QueueRowSource
 from .live import LiveManager, LiveModel

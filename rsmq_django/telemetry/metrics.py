@@ -22,10 +22,10 @@ from ..core import Client, RsmqError, list_queues
 from ..core.errors import RedisFailure
 from ..core.queue.listing import WorkerBeat, workers
 from ..core.queue.pause import paused
-from ..core.stats.backlogs import NamedDepth, read_depths, read_other_depths
 from ..core.stats.cardinality import MOST_QUEUES, OTHER
 from ..core.stats.counters import COUNTERS, Counts, read_totals
 from ..core.stats.depth import Depth, together
+from ..core.stats.depths import NamedDepth, read_depths, read_other_depths
 from ..core.stats.events import LogState
 from ..core.stats.events import state as log_state
 from ..core.stats.histogram import Histogram

@@ -20,7 +20,7 @@ PAGES_ANSWER_WITHIN = (
     "rsmq_django.admin.bulk_pages.SLICE_S",
     "rsmq_django.live.installation.WAIT_S",
     "rsmq_django.admin.queue_trouble.WAIT_S",
-    "rsmq_django.live.charted.WAIT_S",
+    "rsmq_django.live.history.WAIT_S",
 )
 MESSAGES, QUEUES = "/admin/rsmq/message/", "/admin/rsmq/queue/"
 

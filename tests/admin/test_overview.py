@@ -14,7 +14,7 @@ from rsmq_django.core.keys import workers_key
 from rsmq_django.core.stats.counters import report, sample
 from rsmq_django.core.tasks.processes import ProcessRecord, describe
 from rsmq_django.core.transport.call import Call
-from rsmq_django.live import charted
+from rsmq_django.live import history
 from rsmq_django.queues import ensure_queue
 from tests.admin.conftest import QUEUES
 from tests.admin.pages import rows_of, text_of
@@ -305,16 +305,16 @@ def test_charts_of_all_queues_may_come_later_than_the_page(
 ):
     for number in range(30):
         Queue(f"other-{number}", mail.client).create()
-    goes_on, real = threading.Event(), charted.past_together
-    monkeypatch.setattr(charted, "past_together", lambda *words: goes_on.wait(60) and real(*words))
-    monkeypatch.setattr(charted, "WAIT_S", 0.01)
+    goes_on, real = threading.Event(), history.past_together
+    monkeypatch.setattr(history, "past_together", lambda *words: goes_on.wait(60) and real(*words))
+    monkeypatch.setattr(history, "WAIT_S", 0.01)
 
     early = browser.get(QUEUES)
     readers = [thread for thread in threading.enumerate() if thread.name == "rsmq-charts"]
     goes_on.set()
     for reader in readers:
         reader.join(60)
-    monkeypatch.setattr(charted, "WAIT_S", 60.0)
+    monkeypatch.setattr(history, "WAIT_S", 60.0)
 
     assert "the charts of all queues are still loading" in text_of(early)
     assert len(readers) == 1 and "All queues" in text_of(browser.get(QUEUES))

@@ -44,7 +44,7 @@ def _events(outcome: str) -> tuple[str, ...]:
 
 
 def _histograms(events: Any, metric: str) -> Any:
-    """Return a map of bucket to count for each hour, queue and task (core.histogram.bucket_of)."""
+    """Return a map of bucket to count for each hour, queue and task (core.stats.histogram.bucket_of)."""
     value = F.col(f"{metric}_us")
     bucket = F.ceil(F.log(F.greatest(value, F.lit(1))) / LOG_GROWTH).cast("int")
     counts = events.where(value.isNotNull()).groupBy(*_KEYS, bucket.alias("bucket")).count()

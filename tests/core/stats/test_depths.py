@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rsmq_django.core import Client
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.stats.backlogs import read_other_depths
 from rsmq_django.core.stats.depth import Depth
+from rsmq_django.core.stats.depths import read_other_depths
 from rsmq_django.core.topic import Topic
 
 
