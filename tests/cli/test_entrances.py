@@ -82,6 +82,15 @@ def test_help_is_that_of_the_command(name: str, capsys: pytest.CaptureFixture[st
     assert OPTIONS_OF_DJANGO in shown
 
 
+@pytest.mark.parametrize("words", [["rsmqctl", "queue", "list", "-h"], ["rsmq_outbox", "status", "-h"]], ids=" ".join)
+def test_short_option_for_help_works_on_every_level(words: list[str]):
+    out = io.StringIO()
+
+    call_command(*words, stdout=out)
+
+    assert "-h, --help" in out.getvalue()
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [(["--deeep"], "No such option"), (["--fail-level", "fatal"], "'fatal' is not one of"), (["--yes"], "needs --rep")],

@@ -18,6 +18,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...cli.app import report, root
 from ...cli.failures import Failed, PipeClosed, WrongUsage
+from ...cli.options import JSON_OPTION
 from ...cli.output import printable
 from ...cli.session import Session
 from .project import CONNECTION_OPTION
@@ -118,8 +119,11 @@ def _leaves(command: click.Command) -> list[click.Command]:
 
 def _parameters(command: click.Command) -> dict[str, click.Parameter]:
     """Return the parameters of a command by the names under which call_command() accepts them."""
-    parameters = [each for each in command.get_params(click.Context(command)) if "--help" not in each.opts]
-    return {name.lstrip("-").replace("-", "_"): each for each in parameters for name in (each.name or "", *each.opts)}
+    return {
+        name.lstrip("-").replace("-", "_"): each
+        for each in (*command.params, JSON_OPTION)
+        for name in (each.name or "", *each.opts)
+    }
 
 
 def _words_of(command: click.Command, options: Mapping[str, Any]) -> list[str]:
