@@ -170,7 +170,8 @@ class Notifications(Protocol):
 
     worker_id: str
 
-    def task_result(self, attempt: AttemptState) -> TaskResult[..., Any]: ...
+    def task_result(self, attempt: AttemptState) -> TaskResult[..., Any]:
+        """Return the result of the task that signals are sent with."""
 
 
 class AttemptState:

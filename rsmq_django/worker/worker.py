@@ -288,8 +288,9 @@ class Worker:
             yield execution
 
     def _may_fetch_ahead(self, deliveries: Sequence[Delivery]) -> bool:
-        """Return whether the next exchange may be sent before these are handed out: no other server waits for its
-        turn, and none of the messages has to run alone.
+        """Return whether the next exchange may be sent before these are handed out.
+
+        No other server waits for its turn then, and none of the messages has to run alone.
         """
         return len(self.sources) == 1 and not any(map(attrgetter("crashes"), deliveries))
 

@@ -1,7 +1,7 @@
 """Topics with replay: a numbered log, and groups that each read the whole log with their own cursor.
 
 The keys of plain clients (`{topic}:nextIndex`, `{topic}:messages:{n}`, `{topic}:{group}:nextIndex`) are used byte for
-byte; all other keys begin with `rsmqt:`. See docs/topics.md.
+byte. Nothing here runs a task: the consumers of workers are in `rsmq_django.worker.sources`.
 """
 
 from .bridge import Bridge, Forwarded

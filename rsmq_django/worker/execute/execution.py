@@ -44,15 +44,20 @@ class AckSink(Protocol):
 
     clock: ServerClock
 
-    def began(self, execution: Execution) -> None: ...
+    def began(self, execution: Execution) -> None:
+        """Note that an execution begins."""
 
-    def settle(self, execution: Execution, outcome: Outcome) -> None: ...
+    def settle(self, execution: Execution, outcome: Outcome) -> None:
+        """Take over an outcome, which is sent with the next exchange."""
 
-    def flush_soon(self) -> None: ...
+    def flush_soon(self) -> None:
+        """Send the outcomes without waiting for more of them."""
 
-    def abandon(self, execution: Execution) -> None: ...
+    def abandon(self, execution: Execution) -> None:
+        """Stop renewing the lease of a message that will have no outcome here."""
 
-    def note_interruption(self, execution: Execution) -> None: ...
+    def note_interruption(self, execution: Execution) -> None:
+        """Note that a running function was interrupted."""
 
 
 class SharedCall(Runnable, Protocol):
@@ -62,7 +67,8 @@ class SharedCall(Runnable, Protocol):
     lead: Execution
 
     @property
-    def is_cancelled(self) -> bool: ...
+    def is_cancelled(self) -> bool:
+        """Whether all its executions were cancelled."""
 
 
 class Execution(AttemptState):

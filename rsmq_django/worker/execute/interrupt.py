@@ -105,7 +105,8 @@ class LimitedCall(Protocol):
 
     time_limit: TimeLimit | None
 
-    def interrupt(self, kind: type[BaseException]) -> bool: ...
+    def interrupt(self, kind: type[BaseException]) -> bool:
+        """Interrupt the function on its thread; return whether it is running."""
 
 
 Call = TypeVar("Call", bound=LimitedCall)

@@ -36,18 +36,24 @@ class Runnable(Protocol):
     began_at: float
 
     @property
-    def ack_waiters(self) -> list[AckWaiter]: ...
+    def ack_waiters(self) -> list[AckWaiter]:
+        """Threads that wait for an acknowledgement."""
 
     @property
-    def was_interrupted(self) -> bool: ...
+    def was_interrupted(self) -> bool:
+        """Whether an exception was raised in its thread."""
 
-    def run(self) -> object: ...
+    def run(self) -> object:
+        """Run the function in this thread."""
 
-    async def arun(self) -> object: ...
+    async def arun(self) -> object:
+        """Run the coroutine function in this event loop."""
 
-    def interrupt(self, kind: type[BaseException]) -> bool: ...
+    def interrupt(self, kind: type[BaseException]) -> bool:
+        """Interrupt the function on its thread; return whether it is running."""
 
-    def abandon(self) -> None: ...
+    def abandon(self) -> None:
+        """Abandon the attempts without an outcome: something other than the function failed."""
 
 
 class Pool:
@@ -129,8 +135,9 @@ class Pool:
 
     @property
     def portion(self) -> int:
-        """Return how many messages to fetch in one exchange: of short tasks half of the room, so that some run while
-        others are being fetched.
+        """Return how many messages to fetch in one exchange.
+
+        Of short tasks half of the room, so that some run while others are being fetched.
         """
         if self._sync_share < 0.5:
             places, ahead = self._async_tasks, self._async_pace.ahead(self._async_tasks)

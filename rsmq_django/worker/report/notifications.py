@@ -55,8 +55,10 @@ class Notifier:
         self.starts_are_news = self.successes_are_news = True
 
     def find_listeners(self) -> None:
-        """Find out whether starts and successes have listeners; checking this for each message would cost as much as a
-        short task. Workers call it before they hand out received messages.
+        """Find out whether starts and successes have listeners.
+
+        Checking this for each message would cost as much as a short task. Workers call it before they hand out
+        received messages.
         """
         self.starts_are_news = anybody_listens(task_started)
         #: Whether successes go to a log, to middleware, or to a receiver of Django's signal.
