@@ -17,6 +17,17 @@ from .core.errors import QueueExists
 from .core.queue.pause import pause, paused, resume
 from .core.transport.call import Call
 
+__all__ = [
+    "aensure_queue",
+    "configured_queues",
+    "ensure_queue",
+    "get_client",
+    "get_queue",
+    "pause_queue",
+    "paused_queues",
+    "resume_queue",
+]
+
 _clients: dict[str, Client] = {}
 _queues: dict[str, Queue] = {}
 # Reentrant, because building a queue builds its client.

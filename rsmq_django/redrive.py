@@ -21,6 +21,8 @@ from .core.queue.dead_letters import Filter
 from .core.queue.transfers import Transfer, redrive_slice
 from .queues import get_client
 
+__all__ = ["Redriven", "dead_letter_queues", "redrive"]
+
 #: A time, or an age.
 Moment = datetime | timedelta
 

@@ -15,6 +15,8 @@ from .core.ids import random_suffix
 from .core.reliable import ReliableQueue
 from .queues import get_client
 
+__all__ = ["get_reliable_queue", "task_body"]
+
 
 def get_reliable_queue(name: str, *, consumer: str = "") -> ReliableQueue:
     """Return a queue of RSMQ['RELIABLE']. Raises ImproperlyConfigured for any other name. Does no I/O."""

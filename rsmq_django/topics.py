@@ -11,6 +11,8 @@ from .core.topic import NewMessage, Topic
 from .queues import get_client
 from .tasks.sending import after_commit, in_transaction
 
+__all__ = ["apublish", "get_topic", "publish"]
+
 
 def get_topic(name: str, *, connection: str = "default") -> Topic:
     """Return a topic. Does no I/O; the object can be reused. Raises InvalidName, ImproperlyConfigured.

@@ -9,6 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+__all__ = [
+    "BrokenQueue",
+    "ConnectionFailed",
+    "DatabaseNotFound",
+    "DeadLetterQueueNotFound",
+    "GroupLive",
+    "GroupMoved",
+    "GroupNotFound",
+    "InvalidMessageId",
+    "InvalidName",
+    "InvalidValue",
+    "LeaseLost",
+    "MessageNotBytes",
+    "MessageTooLong",
+    "NoAttributeSupplied",
+    "OutcomeUnknown",
+    "PartlyDone",
+    "PermissionDenied",
+    "QueueExists",
+    "QueueFull",
+    "QueueNotFound",
+    "RedisFailure",
+    "RsmqError",
+    "ScheduleConflict",
+    "ScheduleNotFound",
+    "ServerRefused",
+    "TooManyGroups",
+    "TopicBroken",
+    "TopicReset",
+    "WorkflowInterrupted",
+    "WorkflowNotFound",
+]
+
 
 class RsmqError(Exception):
     """The base of all errors of this package."""

@@ -7,6 +7,8 @@ from typing import ClassVar
 from django.db import models
 from django.utils import timezone
 
+__all__ = ["WAITING", "InboxEntry", "OutboxMessage"]
+
 #: Rows that the relay has to process.
 WAITING = models.Q(sent_at=None, refusal="")
 

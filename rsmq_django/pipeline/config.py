@@ -19,6 +19,8 @@ from ..spark.lake import Lake
 from ..spark.options import DEFAULT_URL_VARIABLE
 from ..spark.schemas import EVENTS, HOURLY, TABLES
 
+__all__ = ["export_address", "find_lake", "job_config", "lake_path"]
+
 DEFAULT_LAKE = "rsmq_lake"
 
 

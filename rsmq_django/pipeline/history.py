@@ -17,6 +17,23 @@ from ..core.stats.histogram import Histogram
 from ..spark.burn import ALARMS, WINDOWS_S
 from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
 
+__all__ = [
+    "BurnAlarm",
+    "FailureSummary",
+    "Freshness",
+    "Point",
+    "anomalies",
+    "burn_alarms",
+    "capacity_advice",
+    "failure_groups",
+    "freshness",
+    "pipeline_runs",
+    "queue_depths",
+    "slo_burns",
+    "task_history",
+    "task_totals",
+]
+
 Step = Literal["hour", "day"]
 QUANTILES = (0.5, 0.95, 0.99)
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
+__all__ = ["Meter"]
+
 
 class Meter:
     """Shows one step at a time on standard error."""

@@ -31,6 +31,8 @@ from .models import (
     TaskHour,
 )
 
+__all__ = ["Published", "publish"]
+
 BATCH_ROWS = 500
 
 #: Table of the lake -> model, and the columns that identify a row.

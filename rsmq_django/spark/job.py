@@ -26,6 +26,8 @@ from .progress import OnProgress, say_nothing
 from .runs import DONE, StepRun, record
 from .session import start_session
 
+__all__ = ["Pipeline", "run_steps"]
+
 #: Steps of `run`, in this order.
 ALL_STEPS = ("archive", "rollup", "analyse", "compact", "expire")
 STEPS = (*ALL_STEPS, "snapshot", "dlq", "drain")

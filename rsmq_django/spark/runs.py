@@ -15,6 +15,8 @@ from .durable import write_whole
 from .errors import AlreadyRunning, DataLoss, as_our_error
 from .lake import Lake
 
+__all__ = ["StepRun", "read_runs"]
+
 DONE, FAILED, WRONG_USAGE, LOST_DATA, BUSY = 0, 1, 2, 3, 4
 #: Number of records to keep.
 KEPT = 500

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+__all__ = ["start_session"]
+
 APP_NAME = "rsmq"
 #: Settings that differ from Spark's defaults, with reasons.
 DEFAULTS = {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from django.dispatch import Signal
 
+#: Whether this Django has its own Tasks framework (6.0 and newer).
 HAS_NATIVE_TASKS = find_spec("django.tasks") is not None
 
 if TYPE_CHECKING or HAS_NATIVE_TASKS:

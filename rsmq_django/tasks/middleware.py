@@ -33,6 +33,8 @@ from ..conf.settings import get_settings
 from ..core.log_lines import get_logger
 from .running import CurrentTask
 
+__all__ = ["Carried", "ErrorReport", "Language", "LogDuration", "SentCall"]
+
 logger = get_logger(__name__)
 
 HOOKS = ("sending", "around", "before", "after", "on_retry", "on_dead_letter", "on_discard")

@@ -27,6 +27,7 @@ class Discard(Enum):
     DISCARD = "discard"
 
 
+#: For the options that say where failed calls go: nowhere, they are deleted.
 DISCARD = Discard.DISCARD
 
 ExceptionClasses = tuple[type[BaseException], ...] | type[BaseException]

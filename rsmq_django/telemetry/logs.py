@@ -10,6 +10,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
+__all__ = ["JsonFormatter"]
+
 #: Prefix of our fields, which avoids conflicts with fields of logging and other packages.
 PREFIX = "rsmq_"
 

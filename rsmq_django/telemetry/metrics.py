@@ -33,6 +33,8 @@ from ..core.transport.call import Call
 from ..live.tasks import known_names
 from ..queues import get_client
 
+__all__ = ["metrics", "registry"]
+
 T = TypeVar("T")
 
 #: Upper bounds of the buckets for Prometheus, in seconds, from a millisecond to an hour: six hundred buckets would be

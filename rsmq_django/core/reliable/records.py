@@ -9,11 +9,13 @@ from typing import Literal
 
 from ..stats.depth import Depth
 
+#: The states of a message, in the words of the original library.
 Kind = Literal["undelivered", "delayed", "delivered", "dead"]
 #: The kinds of messages, as the original library names two of them, and their states, as a Depth names them.
 STATES: Mapping[Kind, str] = MappingProxyType(
     {"undelivered": "ready", "delayed": "delayed", "delivered": "in_flight", "dead": "dead"}
 )
+#: All kinds, in the order in which a message goes through them.
 KINDS: tuple[Kind, ...] = tuple(STATES)
 
 

@@ -26,6 +26,7 @@ COUNTERS = (
     "lost",
     "cancelled",
 )
+#: The durations that are counted in buckets: from ready to received, and of the function.
 HISTOGRAMS = ("wait", "run")
 
 

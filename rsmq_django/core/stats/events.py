@@ -18,6 +18,8 @@ from ..numbers import read_whole
 from ..transport.call import Argument, Call
 from ..transport.client import Client
 
+__all__ = ["Event", "EventKind", "LogState", "find_events", "following", "newest", "state"]
+
 #: The values of every entry, all of them and in this order, in one field with newlines between. Only the last, the text
 #: of an error, may hold newlines itself.
 VALUES = b"v"

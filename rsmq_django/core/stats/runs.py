@@ -27,6 +27,8 @@ from ..transport.connection import Command
 from .events import VALUES, Event, EventKind, read_event
 from .fingerprint import fingerprint
 
+__all__ = ["RunFilter", "RunPage", "Tail", "attempts_of", "find_runs", "read_run"]
+
 #: Maximum number of entries that are read for one page: 20 ms of the server's time, and 100 ms of this process.
 MOST_LOOKED_AT = 60_000
 #: Maximum number of tasks with a stream of their last successes; a new one replaces the one that was added first.
