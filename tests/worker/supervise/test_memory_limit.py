@@ -188,18 +188,19 @@ def everything_around() -> None:
 
 SCENARIOS = {
     a_queue: "queue/change_visibility queue/delete queue/delete_queue queue/pop queue/receive",
-    messages_that_are_moved: (
-        "moves/discard moves/foreign_fields moves/move moves/purge moves/redrive moves/remove moves/reschedule"
-    ),
-    tasks_that_end_in_every_way: "worker/bury worker/fetch worker/keep_results worker/retry worker/succeed",
-    tasks_with_limits: "limits/free limits/take",
+    messages_that_are_moved: "queue/moves/discard queue/moves/foreign_fields queue/moves/move queue/moves/purge "
+    "queue/moves/redrive queue/moves/remove queue/moves/reschedule",
+    tasks_that_end_in_every_way: "tasks/worker/bury tasks/worker/fetch tasks/worker/keep_results tasks/worker/retry "
+    "tasks/worker/succeed",
+    tasks_with_limits: "tasks/limits/free tasks/limits/take",
     tasks_that_are_unique_or_cancelled: "tasks/cancel tasks/tag tasks/unlock tasks/untag tasks/untag_ended",
-    workflows: "workflow/bury workflow/stop workflow/succeed",
-    schedules_that_come_and_go: "schedule/pause schedule/plan schedule/remove",
+    workflows: "tasks/workflow/bury tasks/workflow/stop tasks/workflow/succeed",
+    schedules_that_come_and_go: "tasks/schedule/pause tasks/schedule/plan tasks/schedule/remove",
     a_topic: "topic/ack topic/beat topic/compact topic/drop_group topic/forward topic/lease topic/leave topic/read "
     "topic/retry topic/seek topic/sweep",
     a_reliable_queue: "ack bury delete_queue discard extend move nack pop recover redrive",
-    everything_around: "pause/pause pause/resume worker/beat worker/describe worker/forget worker/order",
+    everything_around: "queue/pause/pause queue/pause/resume tasks/worker/beat tasks/worker/describe "
+    "tasks/worker/forget tasks/worker/order",
 }
 
 
