@@ -49,4 +49,4 @@ def test_a_function_and_its_async_twin_take_the_same(plain: Callable[..., Any], 
 
 
 def test_there_are_twins():
-    assert {"core.queue.queue.Queue.send", "core.topic.group.Group.replay"} <= set(twins())
+    assert {"core.queue.queue.Queue.send", "core.topic.group.ConsumerGroup.replay"} <= set(twins())

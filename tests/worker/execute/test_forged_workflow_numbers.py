@@ -70,7 +70,7 @@ class Traffic:
         monkeypatch.setattr(Client, "arun", awatched)
 
     def _note(self, called: Any) -> None:
-        if not called.script.startswith("workflow/"):
+        if not called.script.startswith("tasks/workflow/"):
             return
         self.before(called.script)
         self.calls.append(called.script)

@@ -126,7 +126,7 @@ def test_all_messages_of_a_worker_are_renewed_together(project: Configure, serve
 def test_queue_without_a_visibility_timeout_is_worked_on_under_a_lease(
     project: Configure, monkeypatch: pytest.MonkeyPatch
 ):
-    for module in ("queues", "steps"):  # a second may pass unnoticed on a busy machine
+    for module in ("queues", "exchange"):  # a second may pass unnoticed on a busy machine
         monkeypatch.setattr(f"rsmq_django.worker.fetch.{module}.SHORTEST_LEASE_S", 30.0)
     project(default={"VISIBILITY_TIMEOUT_S": 0})
     runs, release = [], threading.Event()
