@@ -143,7 +143,8 @@ def _measure(url: str, feature: Feature) -> None:
 
     from rsmq_django import schedules
     from rsmq_django.queues import get_client
-    from rsmq_django.tasks import registry, task
+    from rsmq_django.tasks import task
+    from rsmq_django.tasks.task import _tasks
 
     rsmq = {
         "CONNECTIONS": {"default": {"URL": url, "TIMEOUT_S": 60}},
@@ -165,7 +166,7 @@ def _measure(url: str, feature: Feature) -> None:
             _count(f"{feature.name}/plain", plain_task)
         if feature.is_used:
             _count(f"{feature.name}/using", using_task, batch=feature.batch)
-        registry._tasks.clear()
+        _tasks.clear()
 
 
 def _count(name: str, task: Any, *, batch: int = 1) -> None:

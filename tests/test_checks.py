@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -163,7 +164,8 @@ def tasks_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings) -> I
         settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, names[0]]
 
     monkeypatch.syspath_prepend(str(tmp_path))
-    for registered in ("_tasks", "_consumers", "_followers"):
+    monkeypatch.setattr(import_module("rsmq_django.tasks.task"), "_tasks", {})
+    for registered in ("_consumers", "_followers"):
         monkeypatch.setattr(registry, registered, {})
     yield write
     for name in [each for each in sys.modules if each.split(".")[0] in names]:

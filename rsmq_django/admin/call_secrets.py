@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..tasks.membership import membership_of
-from ..tasks.registry import find_task
+from ..tasks.task import find_task
 from .secret_text import is_secret
 
 

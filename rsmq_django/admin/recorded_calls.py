@@ -20,11 +20,10 @@ from ..core.queue.transfers import origin_of
 from ..live.places import QueueRef
 from ..tasks.catalogue import known_tasks
 from ..tasks.envelope import Envelope, Unreadable, decode
-from ..tasks.registry import find_task
 from ..tasks.results import read_body, read_record
 from ..tasks.sealing import opened
 from ..tasks.tags import tags_of
-from ..tasks.task import Task
+from ..tasks.task import Task, find_task
 
 
 @dataclass(frozen=True, slots=True)

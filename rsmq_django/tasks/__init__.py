@@ -10,11 +10,13 @@ from .expiry import TaskExpired
 from .interrupts import HardTimeout, TaskCancelled
 from .limits import Concurrency, Rate
 from .options import DISCARD
+from .progress import progress_of
+from .registry import consumer
 from .retry import Postpone, Retry, TaskTimeout, exponential, fixed
-from .running import TaskContext, current_task, is_cancelled, lease_lost, progress_of
+from .running import TaskContext, current_task, is_cancelled, lease_lost
 from .schedule import cron, every
 from .tags import cancel_tagged, tagged
-from .task import Task, consumer, task
+from .task import Task, task
 from .topic_task import bridge_topic, topic_task
 from .unique import Unique
 from .workflow import amap_tasks, call, chain, group, map_tasks

@@ -10,18 +10,35 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .task import Task
+from typing import Any, Protocol
 
 Function = Callable[..., Any]
 
 _TAKES_ANYTHING = inspect.signature(lambda *args, **kwargs: None)
 
 
+class Called(Protocol):
+    """A task, as far as its arguments depend on it."""
+
+    @property
+    def func(self) -> Function:
+        """Function of the task."""
+
+    @property
+    def module_path(self) -> str:
+        """Dotted path of the function."""
+
+    @property
+    def takes_context(self) -> bool:
+        """Whether the worker puts a context in front of the arguments."""
+
+    @property
+    def batch(self) -> int | None:
+        """Maximum number of calls that the function gets at once; None: it gets one call."""
+
+
 def check_arguments(
-    task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, is_given_result: bool = False
+    task: Called, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_given_result: bool = False
 ) -> None:
     """Raise TypeError, with the task and the missing or surplus arguments, when they do not fit.
 
@@ -29,7 +46,7 @@ def check_arguments(
     the calls as they are.
     """
     given = task.takes_context + is_given_result
-    if task.options.batch is None and not surely_fit(task.func, len(args) + given, kwargs):
+    if task.batch is None and not surely_fit(task.func, len(args) + given, kwargs):
         text = misfit(task.func, args, kwargs, given=given)
         if text:
             raise TypeError(f"{task.module_path}{text}")
@@ -108,6 +125,15 @@ def _signature(function: Function) -> inspect.Signature:
         return signature_of(function)
     except ValueError:
         return _TAKES_ANYTHING
+
+
+def positional_names(function: Function, *, given: int) -> list[str]:
+    """Return the names of the parameters that take positional arguments, without the first `given` ones."""
+    try:
+        parameters = list(signature_of(function).parameters.values())[given:]
+    except ValueError:  # written in C
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def _as_called(signature: inspect.Signature, given: int) -> inspect.Signature:

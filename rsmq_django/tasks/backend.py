@@ -40,13 +40,13 @@ from .compat import (
 )
 from .envelope import Unreadable
 from .lanes import by_lane, lane_of_call
-from .registry import check_no_consumer, check_queues, check_stays_sealed, find_task
+from .registry import check_no_consumer, check_queues, check_stays_sealed
 from .results import has_outbox, read_body, read_record, task_result
 from .round_trips import Sent
 from .sealing import peek
 from .sending import Outgoing, ahand_over, hand_over, prepare, split_arguments
 from .sent_result import SentResult
-from .task import Arguments, Task
+from .task import Arguments, Task, find_task
 
 #: Maximum number of validated tasks that are remembered; using() creates a new one each time.
 MAX_CHECKED = 1000

@@ -25,10 +25,10 @@ from .compat import TaskResultDoesNotExist, TaskResultStatus
 from .envelope import Envelope, Unreadable
 from .interrupts import TaskCancelled
 from .membership import failure_record, is_task_id, membership_of
-from .registry import find_task
 from .results import encode_error, has_outbox, proven_end, read_body, read_record
 from .sealing import CANCELLED as CANCELLED_CALL
 from .sealing import is_authentic, peek, sealed
+from .task import find_task
 from .workflow_proofs import proven
 
 #: How long a cancellation is stored. A worker that missed the publish checks at the next lease renewal, much earlier.

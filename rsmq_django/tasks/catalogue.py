@@ -7,8 +7,8 @@ from typing import Any
 from django.utils.module_loading import autodiscover_modules
 
 from ..conf.settings import get_settings
-from .registry import registered_consumers, registered_tasks
-from .task import Task
+from .registry import registered_consumers
+from .task import Task, registered_tasks
 from .topic_task import TopicTask, registered_topic_tasks
 
 

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from .arguments import positional_names
+from .task import find_task
+
 #: Raised when a later release changes the meaning of a field; a worker refuses versions that it does not know.
 VERSION = 1
 
@@ -77,8 +80,16 @@ def encode(
         from .json_errors import OTHERWISE, blamed_argument  # only for its words
 
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        said = blamed_argument(task, args, kwargs, given=_given(meta)) or f"{error}; pass {OTHERWISE}"
+        said = blamed_argument(args, kwargs, names=_names(task, meta)) or f"{error}; pass {OTHERWISE}"
         raise kind(f"arguments of {task} cannot be sent as JSON: {said}") from error
+
+
+def _names(path: str, meta: Mapping[str, Any] | None) -> list[str]:
+    """Return the names of the positional arguments of a call, if its task is declared and takes single calls."""
+    task = find_task(path)
+    if task is None or task.options.batch is not None:
+        return []
+    return positional_names(task.func, given=task.takes_context + _given(meta))
 
 
 def _given(meta: Mapping[str, Any] | None) -> int:

@@ -10,20 +10,18 @@ from enum import Enum
 from itertools import islice
 from typing import Any
 
-from .arguments import signature_of
-from .registry import find_task
-
 #: Limits of the search, because arguments may refer to themselves.
 MAX_DEPTH, MAX_VALUES = 50, 100_000
 OTHERWISE = "ids, numbers, text, lists, dicts"
 
 
-def blamed_argument(path: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, given: int) -> str:
+def blamed_argument(args: Sequence[Any], kwargs: Mapping[str, Any], *, names: Sequence[str]) -> str:
     """Return an explanation for the first argument that JSON cannot represent; "" when none is found.
 
-    `given` arguments will be put in front of the positional ones.
+    `names` are those of the first positional arguments; the others are called by their numbers.
     """
-    values = [*zip(_names(path, len(args), given), args, strict=True), *((repr(name), kwargs[name]) for name in kwargs)]
+    shown = [*map(repr, names[: len(args)]), *(str(number + 1) for number in range(len(names), len(args)))]
+    values = [*zip(shown, args, strict=True), *((repr(name), kwargs[name]) for name in kwargs)]
     return _first(said for where, value in values for said in _problems(value, f"argument {where}", 0))
 
 
@@ -34,18 +32,6 @@ def blamed_value(value: Any, where: str) -> str:
 
 def _first(looks: Iterable[str]) -> str:
     return next(filter(None, islice(looks, MAX_VALUES)), "")
-
-
-def _names(path: str, count: int, given: int) -> list[str]:
-    """Return the names of positional arguments, their numbers where they have none."""
-    task, names = find_task(path), list[str]()
-    if task is not None and task.options.batch is None:
-        try:
-            parameters = list(signature_of(task.func).parameters.values())[task.takes_context + given :]
-        except ValueError:  # written in C
-            parameters = []
-        names = [repr(p.name) for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return [*names[:count], *(str(number + 1) for number in range(len(names), count))]
 
 
 def _problems(value: Any, where: str, depth: int) -> Iterator[str]:

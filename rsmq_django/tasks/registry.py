@@ -1,4 +1,4 @@
-"""The declared tasks and consumers. No module is ever imported because a message names it."""
+"""The decorator `@consumer`, the declared consumers, and what queues need of declared tasks and consumers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
 from ..conf.settings import get_settings
 from .compat import InvalidTask
 from .options import TaskOptions
+from .task import find_task, registered_tasks
 
-if TYPE_CHECKING:
-    from .task import Task
-
+F = TypeVar("F", bound=Callable[..., Any])
 Function = Callable[..., Any]
 
 
@@ -40,53 +39,16 @@ class Consumer:
         return f"{self.func.__module__}.{self.func.__qualname__}"
 
 
-_tasks: dict[str, Task[..., Any]] = {}
 _consumers: dict[str, Consumer] = {}
 #: By queue and dotted path.
 _followers: dict[str, dict[str, Consumer]] = {}
 
 
-def register_task(task: Task[..., Any]) -> None:
-    """Register a declared task under its dotted path. Copies made by using() share the function and change nothing."""
-    known = _tasks.get(task.module_path)
-    if known is None or known.func is not task.func:
-        _check_aliases(task)
-        _tasks[task.module_path] = task
-
-
-def _check_aliases(task: Task[..., Any]) -> None:
-    """Raise InvalidTask when calls that name one of two tasks could mean both."""
-    own = {task.module_path, *task.options.aliases}
-    for other in _tasks.values():
-        if (task.options.aliases or other.options.aliases) and other.module_path != task.module_path:
-            shared = own & {other.module_path, *other.options.aliases}
-            if shared:
-                raise InvalidTask(
-                    f"Task {task.module_path}: {min(shared)!r} is a path or an alias of {other.module_path}, too; "
-                    "leave it out of the aliases of one of them"
-                )
-
-
-def find_task(path: str) -> Task[..., Any] | None:
-    """Return the task declared under a dotted path or as its alias, or None."""
-    found = _tasks.get(path)
-    return found if found is not None else _find_renamed(path)
-
-
-def _find_renamed(path: str) -> Task[..., Any] | None:
-    return next((task for task in _tasks.values() if path in task.options.aliases), None)
-
-
 def digest_of_tasks() -> str:
     """Return the number of registered tasks and a digest of their paths: equal in processes with equal tasks."""
-    paths = {path for task in _tasks.values() for path in (task.module_path, *task.options.aliases)}
+    paths = {path for task in registered_tasks().values() for path in (task.module_path, *task.options.aliases)}
     digest = hashlib.sha256("\n".join(sorted(paths)).encode()).hexdigest()
     return f"{len(paths)} {digest[:12]}"
-
-
-def registered_tasks() -> dict[str, Task[..., Any]]:
-    """Return all declared tasks by dotted path."""
-    return dict(_tasks)
 
 
 def check_stays_sealed(path: str, queue_name: str) -> None:
@@ -149,7 +111,7 @@ def check_no_consumer(path: str, queue_name: str) -> None:
 
 
 def _check_no_task(consumer: Consumer) -> None:
-    for task in () if consumer.takes_calls else _tasks.values():
+    for task in () if consumer.takes_calls else registered_tasks().values():
         if task.queue_name == consumer.queue_name:
             raise QueueConflict(
                 f"Consumer {consumer.module_path}: it would get every message of queue {consumer.queue_name!r}, to "
@@ -230,15 +192,20 @@ def batch_size(queue_name: str) -> int | None:
     consumer = find_consumer(queue_name)
     if consumer is not None:
         return consumer.options.batch
-    sizes: list[int | None] = [task.options.batch for task in _tasks.values() if task.queue_name == queue_name]
+    tasks = registered_tasks().values()
+    sizes: list[int | None] = [task.options.batch for task in tasks if task.queue_name == queue_name]
     known = [size for size in sizes if size is not None]
     return min(known) if known and len(known) == len(sizes) else None
 
 
 def largest_batch() -> int:
     """Return the largest batch size of all declared functions."""
-    options = [task.options for task in _tasks.values()] + [consumer.options for consumer in _consumers.values()]
-    return max((option.batch or 1 for option in options), default=1)
+    return max((option.batch or 1 for option in _all_options()), default=1)
+
+
+def _all_options() -> list[TaskOptions]:
+    of_tasks = [task.options for task in registered_tasks().values()]
+    return of_tasks + [consumer.options for consumer in _consumers.values()]
 
 
 def registered_consumers() -> list[Consumer]:
@@ -248,11 +215,37 @@ def registered_consumers() -> list[Consumer]:
 
 def holds_dead_letters(queue_name: str) -> bool:
     """Return whether the settings or a declared task send dead letters to a queue."""
-    options = [task.options for task in _tasks.values()] + [consumer.options for consumer in _consumers.values()]
-    names = {name for _, name in get_settings().dead_letter_places} | {each.named_dead_letters for each in options}
+    declared = {options.named_dead_letters for options in _all_options()}
+    names = {name for _, name in get_settings().dead_letter_places} | declared
     return queue_name in names
 
 
 def find_consumer(queue_name: str) -> Consumer | None:
     """Return the consumer of a queue, or None when its messages are tasks."""
     return _consumers.get(queue_name)
+
+
+def consumer(queue_name: str, *, primary: bool = True, takes_calls: bool = False, **options: Any) -> Callable[[F], F]:
+    """Declare the function that receives every message of a raw queue, written by a program in any language.
+
+    It receives the `Message` with its body as bytes, or with `batch` a list of them. Returning deletes the message;
+    raising follows the same options as in `task()`. With `primary=False` it runs at each attempt after the primary
+    consumer, with the same messages, and decides nothing: its exceptions are logged. A call of a task that is declared
+    in the worker goes to the dead-letter queue instead of the consumer, unless `takes_calls=True` asks for calls, too.
+    The decorated function stays an ordinary function. Raises InvalidTask or ValueError when it is declared for a queue
+    that RSMQ["QUEUES"] lacks, that has tasks or a primary consumer, or with an option that cannot work.
+    """
+    if not isinstance(queue_name, str):
+        raise TypeError(f'queue_name is {queue_name!r}; name the queue: @consumer("readings")')
+    given = [*(["takes_calls"] if takes_calls else []), *options]
+    if not primary and given:
+        raise ValueError(f"{given[0]} is for the primary consumer of {queue_name!r}; this one decides nothing")
+
+    def declare(function: F) -> F:
+        if primary:
+            register_consumer(Consumer(function, queue_name, TaskOptions(**options), takes_calls))
+        else:
+            register_follower(Consumer(function, queue_name, TaskOptions()))
+        return function
+
+    return declare

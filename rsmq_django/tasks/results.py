@@ -33,9 +33,8 @@ from .compat import TaskError, TaskResult, TaskResultDoesNotExist, TaskResultSta
 from .envelope import Envelope, Unreadable
 from .options import MOST_ATTEMPTS
 from .proofs import keyring_of, writes_proofs
-from .registry import find_task
 from .sealing import CANCELLED, KIND, is_authentic, peek
-from .task import Task
+from .task import Task, find_task
 
 Fields = Mapping[str, str]
 #: Prefix of the names of fields with a proof, in the result of read_record().

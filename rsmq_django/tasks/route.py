@@ -17,8 +17,7 @@ from ..core import Queue
 from ..core.queue.bands import band_name
 from ..core.transport.call import Argument
 from ..queues import get_queue
-from .registry import find_task
-from .task import Task
+from .task import Task, find_task
 
 #: Maximum number of cached routes; using() creates a new task each time.
 MAX_ROUTES = 1000

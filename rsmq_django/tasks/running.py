@@ -15,19 +15,15 @@ import logging
 import time
 from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from ..conf.settings import get_settings
 from ..core import Client, Message, Queue, RsmqError, SettleResult
 from ..core.keys import result_key
 from ..core.limits import milliseconds
 from ..core.log_lines import get_logger
 from ..core.reliable import ReliableQueue
 from ..core.transport.call import Call
-from ..queues import get_client
 from .compat import BaseTaskContext
 
 logger = get_logger(__name__)
@@ -121,16 +117,6 @@ def current_task() -> CurrentTask:
             "has its own, `call.current`"
         )
     return CurrentTask(run)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The last reported progress of a task."""
-
-    done: float
-    total: float | None
-    note: str
-    at: datetime | None
 
 
 class CurrentTask:
@@ -283,19 +269,6 @@ class _BoundLogger(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
         return msg, kwargs
-
-
-def progress_of(task_id: str) -> Progress | None:
-    """Return the last reported progress of a task; None without one, or when its result has expired."""
-    from .results import as_time, read_record  # a cycle: it imports tasks, and tasks import contexts
-
-    for alias in get_settings().connections:
-        client = get_client(alias)
-        record = client.run(read_record(client.namespace, task_id))
-        if "progress" in record:
-            said = json.loads(record["progress"])
-            return Progress(said["done"], said["total"], said["note"], as_time(record.get("progress_ms")))
-    return None
 
 
 class TaskContext(BaseTaskContext):  # type: ignore[type-arg]  # generic only for type checkers

@@ -26,9 +26,8 @@ from ..core.errors import RedisFailure, RsmqError
 from ..core.tasks.schedules import tick_id
 from .lanes import lane_of_call
 from .proofs import keyring_of
-from .registry import find_task
 from .sending import Outgoing, prepare
-from .task import Task
+from .task import Task, find_task
 from .unknown_task import why_unknown
 
 T = TypeVar("T")

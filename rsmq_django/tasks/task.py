@@ -1,4 +1,4 @@
-"""Django's `Task` with our options, and the decorators `@task` and `@consumer`."""
+"""Django's `Task` with our options, the decorator `@task`, and the declared tasks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from django.utils.module_loading import import_string
 from ..conf.options import nearest
 from .batch import BatchCall
 from .call_key import By, check_names
-from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskResult, task_backends
+from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, InvalidTask, TaskResult, task_backends
 from .foreign_words import CALLED, TASK_WORDS, missing_attribute
 from .limits import Limit, check_limit_names
 from .options import CALL_OPTIONS, Ack, CallOptions, Discard, ExceptionClasses, OptionArguments, TaskOptions
-from .registry import Consumer, find_task, register_consumer, register_follower, register_task
 from .retry import Backoff, exponential
 from .running import TaskContext
 from .unique import Unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: The arguments of one call: keyword arguments, or positional ones.
 Arguments = Mapping[str, Any] | Sequence[Any]
@@ -69,7 +67,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         if self.batch is not None and self.takes_context:
             raise ValueError(f"{self.func.__name__} takes batches; each of its calls has its context as `call.current`")
         BaseTask.__post_init__(self)  # super() without arguments fails in a dataclass with slots
-        register_task(self)
+        _register(self)
 
     def __getattr__(self, name: str) -> Any:
         # Python calls this only for missing attributes.
@@ -161,6 +159,51 @@ def _our_backend(task: Task[..., Any]) -> Any:
     return backend
 
 
+# -- The declared tasks ------------------------------------------------------------------------------------------------
+
+#: By dotted path. No module is ever imported because a message names it.
+_tasks: dict[str, Task[..., Any]] = {}
+
+
+def _register(task: Task[..., Any]) -> None:
+    """Register a declared task under its dotted path. Copies made by using() share the function and change nothing."""
+    known = _tasks.get(task.module_path)
+    if known is None or known.func is not task.func:
+        _check_aliases(task)
+        _tasks[task.module_path] = task
+
+
+def _check_aliases(task: Task[..., Any]) -> None:
+    """Raise InvalidTask when calls that name one of two tasks could mean both."""
+    own = {task.module_path, *task.options.aliases}
+    for other in _tasks.values():
+        if (task.options.aliases or other.options.aliases) and other.module_path != task.module_path:
+            shared = own & {other.module_path, *other.options.aliases}
+            if shared:
+                raise InvalidTask(
+                    f"Task {task.module_path}: {min(shared)!r} is a path or an alias of {other.module_path}, too; "
+                    "leave it out of the aliases of one of them"
+                )
+
+
+def find_task(path: str) -> Task[..., Any] | None:
+    """Return the task declared under a dotted path or as its alias, or None."""
+    found = _tasks.get(path)
+    return found if found is not None else _find_renamed(path)
+
+
+def _find_renamed(path: str) -> Task[..., Any] | None:
+    return next((task for task in _tasks.values() if path in task.options.aliases), None)
+
+
+def registered_tasks() -> dict[str, Task[..., Any]]:
+    """Return all declared tasks by dotted path."""
+    return dict(_tasks)
+
+
+# -- Declaring ---------------------------------------------------------------------------------------------------------
+
+
 @overload
 def task(function: Callable[P, R], /) -> Task[P, R]: ...
 
@@ -232,29 +275,3 @@ def task(
         return task_class(func=function, queue_name=queue_name, backend=backend, **given)
 
     return declare if function is None else declare(function)
-
-
-def consumer(queue_name: str, *, primary: bool = True, takes_calls: bool = False, **options: Any) -> Callable[[F], F]:
-    """Declare the function that receives every message of a raw queue, written by a program in any language.
-
-    It receives the `Message` with its body as bytes, or with `batch` a list of them. Returning deletes the message;
-    raising follows the same options as in `task()`. With `primary=False` it runs at each attempt after the primary
-    consumer, with the same messages, and decides nothing: its exceptions are logged. A call of a task that is declared
-    in the worker goes to the dead-letter queue instead of the consumer, unless `takes_calls=True` asks for calls, too.
-    The decorated function stays an ordinary function. Raises InvalidTask or ValueError when it is declared for a queue
-    that RSMQ["QUEUES"] lacks, that has tasks or a primary consumer, or with an option that cannot work.
-    """
-    if not isinstance(queue_name, str):
-        raise TypeError(f'queue_name is {queue_name!r}; name the queue: @consumer("readings")')
-    given = [*(["takes_calls"] if takes_calls else []), *options]
-    if not primary and given:
-        raise ValueError(f"{given[0]} is for the primary consumer of {queue_name!r}; this one decides nothing")
-
-    def declare(function: F) -> F:
-        if primary:
-            register_consumer(Consumer(function, queue_name, TaskOptions(**options), takes_calls))
-        else:
-            register_follower(Consumer(function, queue_name, TaskOptions()))
-        return function
-
-    return declare

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.apps import AppConfig, apps
 
-from .registry import registered_tasks
+from .task import registered_tasks
 
 
 def why_unknown(path: str) -> str:

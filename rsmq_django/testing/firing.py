@@ -6,9 +6,9 @@ from ..conf.options import nearest
 from ..conf.schedules import Schedule
 from ..core.ids import random_suffixes
 from ..schedules import entries
-from ..tasks.registry import find_task
 from ..tasks.round_trips import send
 from ..tasks.schedule import prepare_ticks
+from ..tasks.task import find_task
 
 
 def fire(name: str) -> str:

@@ -15,7 +15,7 @@ from ..conf.settings import get_settings
 from ..core.transport.call import Call
 from ..tasks.call_key import bound_arguments
 from ..tasks.envelope import Envelope, decode
-from ..tasks.registry import find_task, registered_tasks
+from ..tasks.task import find_task, registered_tasks
 from .commits import commit, hooks_that_run_once, is_anything_waiting
 from .firing import fire
 from .running import Run, bursts_on, send_from_outbox

@@ -11,7 +11,7 @@ from django.test import Client as Browser
 from rsmq_django.core import Queue
 from rsmq_django.queues import ensure_queue
 from rsmq_django.tasks import task
-from rsmq_django.tasks.registry import _tasks
+from rsmq_django.tasks.task import _tasks
 from tests.admin.conftest import MESSAGES
 from tests.admin.pages import rows_of, told
 from tests.redis_server import PrivateServer

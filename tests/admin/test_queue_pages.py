@@ -12,7 +12,7 @@ from rsmq_django.core import Queue
 from rsmq_django.core.queue.browse import page
 from rsmq_django.queues import ensure_queue, pause_queue
 from rsmq_django.tasks import task
-from rsmq_django.tasks.registry import _tasks
+from rsmq_django.tasks.task import _tasks
 from tests.admin.conftest import MESSAGES, QUEUES
 from tests.admin.pages import rows_of, text_of, told
 from tests.redis_server import PrivateServer

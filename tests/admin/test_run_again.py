@@ -16,8 +16,8 @@ from rsmq_django.admin.task_forms import CallForm
 from rsmq_django.core import Queue
 from rsmq_django.core.queue.browse import page
 from rsmq_django.tasks import task
-from rsmq_django.tasks.registry import _tasks
 from rsmq_django.tasks.sealing import seal
+from rsmq_django.tasks.task import _tasks
 from tests.admin.pages import text_of, told
 from tests.redis_server import PrivateServer
 

@@ -14,9 +14,9 @@ from rsmq_django.admin.schedule_forms import ScheduleForm
 from rsmq_django.admin.schedule_ticks import last_ticks, next_ticks
 from rsmq_django.core import Queue
 from rsmq_django.tasks import every, task
-from rsmq_django.tasks.registry import _tasks
 from rsmq_django.tasks.schedule import _declared, tick_ids
 from rsmq_django.tasks.schedule_listing import ListedSchedule
+from rsmq_django.tasks.task import _tasks
 from tests.admin.pages import text_of, told
 from tests.redis_server import PrivateServer
 

@@ -16,7 +16,7 @@ from rsmq_django.core import Queue
 from rsmq_django.core.stats.cardinality import MOST_TASKS, OTHER
 from rsmq_django.core.stats.counters import report
 from rsmq_django.tasks import DISCARD, Concurrency, Rate, Unique, exponential, fixed, task, topic_task
-from rsmq_django.tasks.registry import _tasks
+from rsmq_django.tasks.task import _tasks
 from tests.admin.pages import rows_of, text_of
 from tests.redis_server import PrivateServer
 

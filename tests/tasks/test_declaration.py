@@ -14,6 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from rsmq_django.core import Message
 from rsmq_django.tasks import Task, consumer, exponential, fixed, registry, task
 from rsmq_django.tasks.compat import HAS_NATIVE_TASKS, InvalidTask
+from rsmq_django.tasks.task import find_task, registered_tasks
 from tests.worker.workshop import Configure, declare
 
 FRAMEWORK = "django.tasks" if HAS_NATIVE_TASKS else "django_tasks"
@@ -221,9 +222,9 @@ def test_another_backend_gets_djangos_options_only(project: Configure, settings)
 def test_declared_task_is_found_by_its_dotted_path(project: Configure):
     declared = task(paint)
 
-    assert registry.find_task("tests.tasks.test_declaration.paint") is declared
-    assert registry.registered_tasks() == {"tests.tasks.test_declaration.paint": declared}
-    assert registry.find_task("tests.tasks.test_declaration.paint_slowly") is None
+    assert find_task("tests.tasks.test_declaration.paint") is declared
+    assert registered_tasks() == {"tests.tasks.test_declaration.paint": declared}
+    assert find_task("tests.tasks.test_declaration.paint_slowly") is None
 
 
 def test_copy_for_another_queue_does_not_replace_the_declared_task(project: Configure):
@@ -233,7 +234,7 @@ def test_copy_for_another_queue_does_not_replace_the_declared_task(project: Conf
     copy = declared.using(queue_name="mail")
 
     assert copy.queue_name == "mail"
-    assert registry.find_task(declared.module_path) is declared
+    assert find_task(declared.module_path) is declared
 
 
 def test_declaring_again_replaces_the_function_as_a_reloaded_module_does(project: Configure):
@@ -242,7 +243,7 @@ def test_declaring_again_replaces_the_function_as_a_reloaded_module_does(project
     second = declare(lambda: 2)
 
     assert first.module_path == second.module_path
-    assert registry.find_task(first.module_path) is second
+    assert find_task(first.module_path) is second
 
 
 # -- Consumers -----------------------------------------------------------------------------------------------------

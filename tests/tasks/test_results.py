@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from datetime import datetime
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from django.utils import timezone
 
 from rsmq_django.core.errors import BrokenQueue
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Retry, TaskResultStatus, Unique, call, chain, fixed, registry
+from rsmq_django.tasks import Retry, TaskResultStatus, Unique, call, chain, fixed
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_backends
 from rsmq_django.tasks.results import UNFINISHED_TTL_S, restored_task
 from tests.redis_server import PrivateServer
@@ -321,7 +322,7 @@ def test_result_of_a_task_that_is_not_declared_any_more_can_still_be_read(monkey
 
     sent = declare(gone).enqueue(7)
     work()
-    monkeypatch.setattr(registry, "_tasks", {})
+    monkeypatch.setattr(import_module("rsmq_django.tasks.task"), "_tasks", {})
 
     result = backend.get_result(sent.id)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from rsmq_django.core.stats.counters import report
 from rsmq_django.core.stats.histogram import bucket_of
 from rsmq_django.core.topic import Topic
 from rsmq_django.queues import ensure_queue, get_client, get_queue
-from rsmq_django.tasks import registry, task
+from rsmq_django.tasks import task
 from rsmq_django.telemetry.metrics import metrics
 from tests.redis_server import PrivateServer
 
@@ -224,7 +225,7 @@ def forge_tasks(server: PrivateServer, queue: str, count: int = FORGED) -> None:
 
 
 def test_forged_names_of_tasks_are_counted_together(server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(registry, "_tasks", {})
+    monkeypatch.setattr(import_module("rsmq_django.tasks.task"), "_tasks", {})
 
     def function() -> None:
         pass

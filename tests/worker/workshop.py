@@ -30,10 +30,10 @@ Configure = Callable[..., None]
 @pytest.fixture(autouse=True)
 def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the tasks and consumers of all other tests."""
-    monkeypatch.setattr(registry, "_tasks", {})
     monkeypatch.setattr(registry, "_consumers", {})
     monkeypatch.setattr(registry, "_followers", {})
-    # By its name: the package has a function that is called like this module.
+    # By their names: the package has functions that are called like these modules.
+    monkeypatch.setattr(import_module("rsmq_django.tasks.task"), "_tasks", {})
     monkeypatch.setattr(import_module("rsmq_django.tasks.topic_task"), "_tasks", {})
 
 

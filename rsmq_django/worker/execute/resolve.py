@@ -26,10 +26,11 @@ from ...tasks.arguments import misfit, surely_fit
 from ...tasks.envelope import Unreadable, decode
 from ...tasks.interrupts import TaskCancelled
 from ...tasks.membership import membership_of
-from ...tasks.registry import Consumer, find_consumer, find_followers, find_task, holds_dead_letters
+from ...tasks.registry import Consumer, find_consumer, find_followers, holds_dead_letters
 from ...tasks.retry import TaskTimeout
 from ...tasks.route import result_ttl_s
 from ...tasks.sealing import unseal
+from ...tasks.task import find_task
 from ...tasks.unknown_task import why_unknown
 from ..delivery import AttemptState, Delivery, Handler, TooLong
 from .invoke import await_in_one_process, call_in_one_process

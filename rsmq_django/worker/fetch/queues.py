@@ -21,7 +21,8 @@ from ...core.log_lines import get_logger
 from ...core.queue.replies import read_attributes
 from ...core.transport.call import Argument, Call
 from ...queues import create_call, ensure_queue, get_client, get_queue
-from ...tasks.registry import check_primary, find_consumer, registered_tasks
+from ...tasks.registry import check_primary, find_consumer
+from ...tasks.task import registered_tasks
 from ..delivery import SHORTEST_LEASE_S, WorkQueue
 
 

@@ -95,9 +95,9 @@ def test_lock_and_tag_keys_of_another_type_do_not_block_the_work(
 def test_a_call_of_an_unknown_task_leaves_its_tags(project: Configure, server: PrivateServer):
     task: Any = declare(tags=["mail"])(lambda: None)
     task.enqueue()
-    from rsmq_django.tasks import registry
+    from rsmq_django.tasks.task import _tasks
 
-    registry._tasks.clear()
+    _tasks.clear()
 
     work()
 
