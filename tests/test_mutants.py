@@ -169,6 +169,6 @@ if sys.version_info >= (3, 12):  # which can tell at little cost what lines are 
         assert subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode == 3
 
         notes = Notes.read(tmp_path, {})
-        (script,) = (path for path in notes.by_file if path.endswith("queue/send.lua"))
+        (script,) = (path for path in notes.by_file if path.endswith("queue/lua/send.lua"))
         assert notes.by_file[script] == {"tests/test_a.py::test_one[x (y)]"}
         assert any(path == "rsmq_django/core/transport/call.py" for path, _ in notes.by_line)
