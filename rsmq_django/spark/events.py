@@ -14,7 +14,7 @@ from .columns import Column, Rows, columns
 from .log import Entry, StreamLog, StreamRange
 from .options import Options
 
-#: Column names for the fields of an entry, in their order (core.events).
+#: Column names for the fields of an entry, in their order (core.stats.events).
 OF_THE_ENTRY = columns(
     "event STRING, queue STRING, task STRING, task_id STRING, message_id STRING, attempt INT, enqueued_at TIMESTAMP, "
     "wait_us BIGINT, run_us BIGINT, body_bytes INT, worker STRING, error_type STRING, error STRING"

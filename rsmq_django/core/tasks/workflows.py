@@ -91,7 +91,7 @@ class Target:
     queue_name: str
     #: Channel for the wake-up: that of the queue, also for a priority band.
     channel: str
-    #: "@" and the queue, if its task may be settled from that queue only; see standing().
+    #: "@" and the queue, if its task may be settled from that queue only.
     owner: str = ""
 
 

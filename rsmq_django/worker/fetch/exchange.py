@@ -220,11 +220,11 @@ class PreparedFetch:
         return pending_exchange if pending_exchange.begin() else None
 
 
-# -- The reply of worker/fetch ----------------------------------------------------------------------------------------
+# -- The reply of tasks/worker/fetch ----------------------------------------------------------------------------------
 
 
 def read_fetched(reply: list[Any]) -> Fetched:
-    """Read the reply of worker/fetch."""
+    """Read the reply of tasks/worker/fetch."""
     portions, at = list[QueueFetch](), 4
     while at < len(reply):
         position, count, first = reply[at], reply[at + 1], at + 2

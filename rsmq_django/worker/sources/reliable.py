@@ -399,7 +399,7 @@ class ReliableSource:
     def next_exchange_at(self, room: int, *, settle_within_s: float = 0.0) -> float | None:
         """Return when the next exchange is due, on the monotonic clock; None when only an event can start it.
 
-        Outcomes may wait for `patience_s`, so that more of them are sent together.
+        Outcomes may wait for `settle_within_s`, so that more of them are sent together.
         """
         times = []
         if self._settled:

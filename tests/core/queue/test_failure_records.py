@@ -22,7 +22,7 @@ LEAVES = {
 
 
 def dead_letter(server: PrivateServer, queue: Queue) -> str:
-    """Make a message a dead letter as worker/bury leaves it: received once, with its record."""
+    """Make a message a dead letter as tasks/worker/bury leaves it: received once, with its record."""
     message_id = queue.send(b"invoice 7")
     server.redis.hset("rsmq:jobs:Q", mapping={f"{message_id}:rc": 1, f"{message_id}:fr": 1})
     server.redis.hset("rsmq::dead:jobs", mapping={message_id: '{"reason": "failed"}'})

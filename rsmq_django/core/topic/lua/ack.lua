@@ -1,8 +1,8 @@
 -- Acknowledge messages. The cursor then points before the lowest unacknowledged message.
 --
 --   KEYS[1]  string  the group's cursor
---   KEYS[2..5]       own, pending, due, counts (topic/group)
---   ARGV     per message (1..1000): index, receipt (topic/receipts)
+--   KEYS[2..5]       own, pending, due, counts (topic/parts/group)
+--   ARGV     per message (1..1000): index, receipt (topic/parts/receipts)
 --
 -- Returns how many of them were in flight with these receipts. A replay or seek meanwhile, also by a plain client, is
 -- not undone, and a redelivered message belongs to its new consumer.

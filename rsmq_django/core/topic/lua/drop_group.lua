@@ -1,6 +1,6 @@
 -- Delete a group with its position. Later reads with its name create a new group.
 --
---   KEYS[1..7]   cursor, groups, own, pending, due, counts, consumers (topic/group)
+--   KEYS[1..7]   cursor, groups, own, pending, due, counts, consumers (topic/parts/group)
 --   ARGV     group; how long it must have been idle (ms), or "" for one without live consumers; how recently a live
 --            consumer was seen (ms)
 --

@@ -6,7 +6,7 @@
 --                    of the dead-letter topic, the beginning of the headers there
 --
 -- Returns the last index, missed, holes, left behind these, dead-lettered, ms until something is due again or -1, the
--- number of messages, end of their receipts (topic/receipts); then columns: indexes, deliveries, bodies; keys and
+-- number of messages, end of their receipts (topic/parts/receipts); then columns: indexes, deliveries, bodies; keys and
 -- headers, if there are any. Errors: as of topic/read.
 --#include parts/clock
 --#include topic/parts/index

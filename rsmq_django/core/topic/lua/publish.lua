@@ -4,7 +4,7 @@
 --   KEYS[2]  hash    what we know of the log: first, last, slot, settings
 --   KEYS[3]  zset    first index of a time slot, scored with the slot's start (ms)
 --   KEYS[4]  stream  one entry, whose id is the last index: what readers wait for
---   KEYS[5..9]       headers, keys, latest, stale, tombstones (topic/attach)
+--   KEYS[5..9]       headers, keys, latest, stale, tombstones (topic/parts/attach)
 --   KEYS[10] zset    groups, for a topic that keeps what a group has not read
 --   ARGV     prefix of message keys, topic, count, that many bodies; then per message with a key or headers: its
 --            place (1..count), key or "", headers or ""

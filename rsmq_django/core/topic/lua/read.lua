@@ -2,9 +2,9 @@
 --
 --   KEYS[1]  string  index of the last message
 --   KEYS[2]  hash    what we know of the log
---   KEYS[3], KEYS[4] headers, keys (topic/attach)
+--   KEYS[3], KEYS[4] headers, keys (topic/parts/attach)
 --   KEYS[5]  string  the group's cursor
---   KEYS[6..11]      groups, own, pending, due, counts, consumers (topic/group)
+--   KEYS[6..11]      groups, own, pending, due, counts, consumers (topic/parts/group)
 --   ARGV     prefix of message keys, group, how many (1..1000), where a new group starts and where one goes on whose
 --            topic was deleted ("earliest", "latest", "error"), consumer or "" when it has just been noted
 --

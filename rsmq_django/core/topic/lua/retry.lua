@@ -4,7 +4,7 @@
 --   KEYS[2]  zset  what the group holds, scored with its index
 --   KEYS[3]  zset  the same, scored with when it is handed out again (ms)
 --   KEYS[4]  hash  deliveries
---   ARGV     ms from now; per message (1..1000): index, receipt (topic/receipts)
+--   ARGV     ms from now; per message (1..1000): index, receipt (topic/parts/receipts)
 --
 -- Returns how many of them were in flight with these receipts.
 --#include parts/clock

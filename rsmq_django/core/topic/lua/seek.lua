@@ -1,7 +1,7 @@
 -- Move a group. Its messages in flight are forgotten: they are delivered again if they are after the new position.
 --
 --   KEYS[1..3]   last index, meta, time (topic/publish)
---   KEYS[4..10]  cursor, groups, own, pending, due, counts, consumers (topic/group)
+--   KEYS[4..10]  cursor, groups, own, pending, due, counts, consumers (topic/parts/group)
 --   ARGV     group; kind: "replay", "earliest", "latest", "index" <next>, "shift" <by>, "time" <ms>, "ago" <ms>; its
 --            value or ""; 1 to change nothing; 1 although consumers are live; how recently they were seen then (ms);
 --            the expected next index, or "" for any: if the next index differs, nothing is changed
