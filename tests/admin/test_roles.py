@@ -85,6 +85,7 @@ def roles(mail: Queue) -> dict[str, Browser]:
     return browsers
 
 
+@pytest.mark.deadline(600)  # it opens every page as every role
 def test_each_address_has_the_permissions_in_the_table_of_roles(roles: dict[str, Browser], things: dict[str, str]):  # noqa: F811
     documented, used, wrong = rows_of_docs(), set(), []
 
