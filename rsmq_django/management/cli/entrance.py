@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NoReturn, TextIO, cast
 import click
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from ...checks import TAG
 from ...cli.app import report, root
 from ...cli.failures import Failed, PipeClosed, WrongUsage
 from ...cli.options import JSON_OPTION
@@ -25,15 +26,18 @@ from .project import CONNECTION_OPTION
 from .tree import project_session, project_tree, run
 
 OPTIONS_OF_DJANGO = (
-    "--settings, --pythonpath, --traceback, --no-color, --force-color and --verbosity work as for other management "
-    "commands."
+    "--settings, --pythonpath, --traceback, --no-color, --force-color, --verbosity and --skip-checks work as for other "
+    "management commands."
 )
+HELP_OPTIONS = frozenset(root.context_settings["help_option_names"])
+#: The system checks of commands that depend on more of the project than its connections; --skip-checks skips them.
+CHECKS = (TAG,)
 
 
 class Entrance(BaseCommand):
     """A management command that runs one command of `manage.py rsmqctl`."""
 
-    requires_system_checks = ()
+    requires_system_checks: tuple[str, ...] = ()
     #: The names that lead to the command: ("task", "cancel").
     path: ClassVar[tuple[str, ...]]
     #: Whether the command accepts --connection.
@@ -49,12 +53,14 @@ class Entrance(BaseCommand):
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """Return a parser that reads Django's options and leaves the other words to the click command."""
         parser = super().create_parser(prog_name, subcommand, add_help=False, allow_abbrev=False, **kwargs)
-        parser.add_argument("--skip-checks", action="store_true")  # accepted, though no checks run
+        if not self.requires_system_checks:
+            parser.add_argument("--skip-checks", action="store_true")  # accepted, though no checks run
         self._prog_name = parser.prog.strip()
 
         def parse_args(args: Sequence[str] | None = None, namespace: object = None) -> Namespace:
             options, words = parser.parse_known_args(args)
             options.words = words
+            options.skip_checks |= not HELP_OPTIONS.isdisjoint(words)
             return options
 
         parser.parse_args = parse_args  # type: ignore[method-assign,assignment]

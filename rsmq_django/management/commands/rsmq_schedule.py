@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ..cli.entrance import Entrance
+from ..cli.entrance import CHECKS, Entrance
 
 
 class Command(Entrance):
     """The management command."""
 
     help = "Shows and changes schedules of periodic tasks."
+    requires_system_checks = CHECKS
     path = ("schedule",)

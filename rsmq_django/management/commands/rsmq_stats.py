@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ..cli.entrance import Entrance
+from ..cli.entrance import CHECKS, Entrance
 
 
 class Command(Entrance):
     """The management command."""
 
     help = "Shows depth of queues and recent counts, latency and run time, per queue and task."
+    requires_system_checks = CHECKS
     path = ("stats",)
     has_connections = True
