@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 import click
 
 from ..core import Client
+from ..core.errors import QueueNotFound
 from ..core.queue.browse import StoredMessage
 from ..core.queue.transfers import Transfer, move_messages, preview, redrive_slice
 from .dead_letters import Filter, filter_options
-from .failures import Failed
+from .failures import Failed, name_of, text_of
 from .options import RsmqctlCommand, complete_queue_name, dry_run_option, name_option
 from .output import TextTable, printable
 from .session import Session
@@ -129,7 +130,7 @@ def redrive_queue(
     rate: float | None,
     **conditions: Any,
 ) -> None:
-    """Redrive the dead letters of one queue, or print what a redrive would do."""
+    """Redrive the dead letters of one queue, or print what a redrive would do. Raises Failed for an unknown queue."""
     transfer = Transfer(
         client_for(session, name, target),
         name,
@@ -144,10 +145,16 @@ def redrive_queue(
     def send(part: list[StoredMessage]) -> None:
         redrive_slice(transfer, part, target)
 
-    if dry_run:
-        print_preview(session, transfer, target)
-    else:
-        carry_out(session, transfer, send, "redriven")
+    try:
+        if dry_run:
+            print_preview(session, transfer, target)
+        else:
+            carry_out(session, transfer, send, "redriven")
+    except (QueueNotFound, Failed) as error:
+        cause = error.__cause__ if isinstance(error, Failed) else error
+        if not isinstance(cause, QueueNotFound):
+            raise
+        raise Failed(name_of(error), text_of(error) + nearest_name(session, cause.queue_name)) from cause
 
 
 def hint_at_dead_letter_queue(session: Session, name: str) -> None:
@@ -155,6 +162,12 @@ def hint_at_dead_letter_queue(session: Session, name: str) -> None:
     dead = session.used_project.dead_letter_queue_of(name) if session.used_project else None
     if dead:
         click.echo(f"{name} is not a dead-letter queue: its dead letters are in {dead}", err=True)
+
+
+def nearest_name(session: Session, *names: str) -> str:
+    """Return the end of an error line: the nearest names of the settings, for names that are not in the settings."""
+    project = session.used_project
+    return "".join(f". {hint}" for hint in map(project.nearest_queue, names) if hint) if project else ""
 
 
 def client_for(session: Session, source: str, target: str | None) -> Client:
@@ -165,7 +178,8 @@ def client_for(session: Session, source: str, target: str | None) -> Client:
         if (other.connection, other.namespace) != (client.connection, client.namespace):
             raise Failed(
                 "differentServers",
-                f"queues {source} and {target} are on different connections; messages move within one server only",
+                f"queues {source} and {target} are on different connections; messages move within one server only"
+                + nearest_name(session, source, target),
             )
     return client
 

@@ -50,6 +50,9 @@ class Project(Protocol):
     def dead_letter_queue_of(self, queue_name: str) -> str | None:
         """Return the dead-letter queue of a queue that is not one itself."""
 
+    def nearest_queue(self, queue_name: str) -> str:
+        """Return the question for the nearest name in the settings; "" for a queue of the settings."""
+
 
 @dataclass
 class Session:

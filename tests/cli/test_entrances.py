@@ -178,3 +178,37 @@ def test_entrances_with_system_checks():
     checked = {name for name in entrances() if load_command_class(get_commands()[name], name).requires_system_checks}
 
     assert checked == {"rsmq_doctor", "rsmq_outbox", "rsmq_schedule", "rsmq_stats"}
+
+
+def test_redrive_of_an_unknown_queue_suggests_the_nearest_name_of_the_settings(settings: Any, server: PrivateServer):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"mail": {"DEAD_LETTER": "mail-dead"}}}
+
+    for words in (["mail-ded"], ["mail-ded", "--dry-run"]):
+        with pytest.raises(CommandError, match=r"queue not found: mail-ded; .*\. Did you mean 'mail-dead'\?$"):
+            call_command("rsmq_redrive", *words)
+    with pytest.raises(CommandError) as known:
+        call_command("rsmq_redrive", "mail-dead")
+
+    assert "Did you mean" not in str(known.value)
+
+
+def test_redrive_to_an_unknown_queue_suggests_the_nearest_name_of_the_settings(settings: Any, server: PrivateServer):
+    connections = {name: {"URL": server.url, "NAMESPACE": name, "TIMEOUT_S": 15} for name in ("default", "second")}
+    queues = {"mail": {"DEAD_LETTER": "mail-dead", "CONNECTION": "second"}}
+    settings.RSMQ = {"CONNECTIONS": connections, "QUEUES": queues}
+
+    with pytest.raises(CommandError, match=r"on different connections; .*\. Did you mean 'mail'\?$"):
+        call_command("rsmq_redrive", "mail-dead", "--to", "mial")
+
+
+def test_redrive_of_all_queues_asks_only_servers_with_dead_letter_queues(settings: Any, server: PrivateServer):
+    away = {"URL": "redis://127.0.0.1:1"}
+    settings.RSMQ = {
+        "CONNECTIONS": {**settings.RSMQ["CONNECTIONS"], "away": away},
+        "QUEUES": {"mail": {"DEAD_LETTER": "mail-dead"}, "other": {"CONNECTION": "away", "DEAD_LETTER": None}},
+    }
+    out = io.StringIO()
+
+    call_command("rsmq_redrive", stdout=out)
+
+    assert out.getvalue() == ""

@@ -8,6 +8,7 @@ import click
 from django.utils.module_loading import autodiscover_modules
 
 from ...cli.session import Session
+from ...conf.options import nearest
 from ...conf.settings import get_settings
 from ...core import Client, list_queues
 from ...core.doctor import ExpectedQueue, Finding
@@ -60,14 +61,21 @@ class SettingsProject:
 
     def dead_letter_queues(self, aliases: Sequence[str]) -> Sequence[str]:
         """Return the existing dead-letter queues of these connections, or of all."""
-        existing = {alias: list_queues(client) for alias, client in self.clients(aliases).items()}
-        settings = get_settings()
-        return [name for name in dead_letter_queues() if name in existing.get(settings.queue(name).connection, ())]
+        home = {name: get_settings().queue(name).connection for name in dead_letter_queues()}
+        clients = {alias: client for alias, client in self.clients(aliases).items() if alias in home.values()}
+        existing = {alias: list_queues(client) for alias, client in clients.items()}
+        return [name for name, alias in home.items() if name in existing.get(alias, ())]
 
     def dead_letter_queue_of(self, queue_name: str) -> str | None:
         """Return the dead-letter queue of a queue that is not one itself."""
         queue = get_settings().queues.get(queue_name)
         return queue.dead_letter if queue is not None and queue_name not in dead_letter_queues() else None
+
+    def nearest_queue(self, queue_name: str) -> str:
+        """Return the question for the nearest name in the settings; "" for a queue of the settings."""
+        settings = get_settings()
+        known = [*settings.queues, *settings.dead_letters]
+        return "" if settings.knows_queue(queue_name) else nearest(queue_name, known)
 
 
 def _client_of(alias: str) -> Client:
