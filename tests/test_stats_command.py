@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.stats.cardinality import MOST_TASKS, OTHER
-from rsmq_django.core.stats.counters import Counts, Slot, report, sample
+from rsmq_django.core.stats.counters import report, sample
 from rsmq_django.core.stats.histogram import bucket_of
+from rsmq_django.core.stats.history import Counts, Slot
 from rsmq_django.core.tasks.processes import ProcessRecord, describe
 from rsmq_django.core.topic import Topic
 from rsmq_django.management.cli.stats import HEIGHTS, curve

@@ -31,7 +31,12 @@ MODULES = {
     "Tests of projects": ["testing"],
     "Admin, metrics, logs": ["admin", "models", "outbox.models", "telemetry.metrics", "telemetry.logs"],
     "Without Django": ["core", "core.topic", "core.reliable", "core.errors", "core.doctor"],
-    "Statistics and the event log": ["core.stats.counters", "core.stats.events", "core.stats.runs"],
+    "Statistics and the event log": [
+        "core.stats.history",
+        "core.stats.counters",
+        "core.stats.events",
+        "core.stats.runs",
+    ],
     "Pipeline": ["spark.session", "spark.job", "spark.runs", "pipeline.config", "pipeline.history", "pipeline.meter"]
     + ["pipeline.publish"],
 }

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
 
-from ..core.stats.past import window_of
+from ..core.stats.history import Window, lag_calls, lags_of
 from ..core.topic import GroupStatus, Topic
-from ..core.topic.lag import lag_calls, lags_of
 from ..live.history import SPANS_S
 from .charts import Chart, Series
 from .formats import one_line
@@ -23,9 +22,10 @@ def lag_charts(topic: Topic, groups: Sequence[GroupStatus], span: str) -> list[C
     """Return a chart for each of the first groups, all read in one round trip."""
     if not groups:
         return []
-    window = window_of(SPANS_S[span], time.time())
-    spans = topic.client.run_many(lag_calls(topic, window))
-    times = [time_label(begins_s, span) for begins_s in range(window.begins_s, window.ends_s, window.step_s)]
+    now_s = time.time()
+    window = Window.of(now_s - SPANS_S[span], now_s)
+    spans = topic.client.run_many(lag_calls(topic.name, window))
+    times = [time_label(begins_s, span) for begins_s in window.steps]
     return [
         Chart(
             f"lag-{number}",

@@ -20,7 +20,7 @@ from ..core.queue.listing import MAX_QUEUES, QueueSummary, WorkerBeat, depths, w
 from ..core.queue.pause import paused
 from ..core.queue.queue import list_call
 from ..core.stats.depth import Depth
-from ..core.stats.past import Moment, moments, past_calls, window_of
+from ..core.stats.history import Moment, Window, moment_calls, moments
 from ..core.tasks.processes import ProcessRecord, read_processes
 from ..core.transport.call import Call
 from ..queues import get_client
@@ -93,11 +93,11 @@ class Glance:
             depths(client.namespace, names, with_in_flight=True),
             lambda answer: self.depths.update((place, answer.get(place.name, NO_MESSAGES)) for place in part),
         )
-        window = window_of(SPANS_S[self.span], self.now_s)
+        window = Window.of(self.now_s - SPANS_S[self.span], self.now_s)
         known = moments_that_are_over(client, tuple(names), window)
         found = dict[int, Moment]()
         self._moments[alias] = (part, found)
-        for begins_s, call in past_calls(client.namespace, names, window).items():
+        for begins_s, call in moment_calls(client.namespace, names, window).items():
             if begins_s in known:
                 found[begins_s] = known[begins_s]
             else:
@@ -147,7 +147,7 @@ class Glance:
 
     def past(self) -> Past:
         """Return the recent history of the queues on the page."""
-        window = window_of(SPANS_S[self.span], self.now_s)
+        window = Window.of(self.now_s - SPANS_S[self.span], self.now_s)
         past = Past.empty(window)
         for alias, (group, found) in self._moments.items():
             remember_moments(get_client(alias), tuple(place.name for place in group), window, self.now_s, found)

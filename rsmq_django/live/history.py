@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 from ..conf.settings import get_settings
 from ..core import Client
-from ..core.stats.counters import Window
 from ..core.stats.histogram import Histogram
-from ..core.stats.past import MAX_QUEUES, Ends, Moment, moments, past_calls, together_call, window_of
+from ..core.stats.history import MAX_QUEUES, Counts, Moment, Window, moment_calls, moments, together_call
 from ..core.transport.call import Call
 from ..queues import get_client
 from .places import QueueRef, by_client
@@ -51,7 +50,7 @@ class QueuePast:
     """One queue, span by span."""
 
     step_s: int
-    ends: list[Ends] = field(default_factory=list)
+    ends: list[Counts] = field(default_factory=list)
     sent: list[int | None] = field(default_factory=list)
     #: In the order of time. Workers sample every few seconds; the current request adds a sample.
     looks: list[Look] = field(default_factory=list)
@@ -110,7 +109,7 @@ class Past:
     step_s: int
     begins_s: list[int]
     #: Over all queues, by span.
-    ends: list[Ends]
+    ends: list[Counts]
     sent: list[int | None]
     wait: list[Histogram]
     run: list[Histogram]
@@ -119,11 +118,11 @@ class Past:
     @classmethod
     def empty(cls, window: Window) -> Past:
         """Return a history without attempts and messages."""
-        begins = range(window.begins_s, window.ends_s, window.step_s)
+        begins = window.steps
         return cls(
             step_s=window.step_s,
             begins_s=list(begins),
-            ends=[Ends() for _ in begins],
+            ends=[Counts() for _ in begins],
             sent=[None for _ in begins],
             wait=[Histogram() for _ in begins],
             run=[Histogram() for _ in begins],
@@ -134,24 +133,15 @@ class Past:
         """Add the counters of queues of one connection in one span."""
         self.wait[at].add(moment.wait)
         self.run[at].add(moment.run)
-        for place, ends, sent in zip(group, moment.queues, moment.sent, strict=True):
+        for place, ends, sent, total_sent in zip(group, moment.queues, moment.sent, moment.total_sent, strict=True):
             own = self.by_place.setdefault(place, QueuePast(self.step_s))
             own.ends.append(ends)
             own.sent.append(sent)
-            if ends.total_sent is not None:
-                own.looks.append(Look(moment.begins_s + self.step_s, ends.total_sent))
-            self._add_ends(at, ends)
+            if total_sent is not None:
+                own.looks.append(Look(moment.begins_s + self.step_s, total_sent))
+            self.ends[at].add(ends)
             if sent is not None:
                 self.sent[at] = (self.sent[at] or 0) + sent
-
-    def _add_ends(self, at: int, ends: Ends) -> None:
-        total = self.ends[at]
-        total.succeeded += ends.succeeded
-        total.retried += ends.retried
-        total.dead += ends.dead
-        total.released += ends.released
-        total.lost += ends.lost
-        total.cancelled += ends.cancelled
 
 
 # -- Memory of complete spans -----------------------------------------------------------------------------------------
@@ -191,13 +181,13 @@ def remember_moments(
 def past_of(places: Sequence[QueueRef], span: str, *, task: str | None = None) -> Past:
     """Read the last hour, day or week of queues. With a task, only its attempts."""
     now_s = time.time()
-    window = window_of(SPANS_S[span], now_s)
+    window = Window.of(now_s - SPANS_S[span], now_s)
     past = Past.empty(window)
     for alias, group in by_client(places).items():
         group, client = group[:MAX_QUEUES], get_client(alias)
         names = tuple(place.name for place in group)
         about = names if task is None else (task, names)
-        calls = past_calls(client.namespace, names, window, task=task)
+        calls = moment_calls(client.namespace, names, window, task=task)
         for at, moment in enumerate(moments(_spans(client, about, window, now_s, calls))):
             past.add(at, moment, group)
     return past
@@ -206,14 +196,13 @@ def past_of(places: Sequence[QueueRef], span: str, *, task: str | None = None) -
 def past_together(places: Sequence[QueueRef], span: str) -> Past:
     """Read the last hour, day or week of any number of queues together, without numbers for single queues."""
     now_s = time.time()
-    window = window_of(SPANS_S[span], now_s)
+    window = Window.of(now_s - SPANS_S[span], now_s)
     past = Past.empty(window)
     for alias, group in by_client(places).items():
         client = get_client(alias)
         for at in range(0, len(group), MAX_QUEUES):
             names = tuple(place.name for place in group[at : at + MAX_QUEUES])
-            begins = range(window.begins_s, window.ends_s, window.step_s)
-            calls = {begins_s: together_call(client.namespace, names, window, begins_s) for begins_s in begins}
+            calls = {begins_s: together_call(client.namespace, names, window, begins_s) for begins_s in window.steps}
             for number, moment in enumerate(_spans(client, ("together", names), window, now_s, calls)):
                 past.add(number, moment, [QueueRef(alias, "")])
     return past

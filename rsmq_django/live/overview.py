@@ -10,9 +10,9 @@ from ..conf.settings import get_settings
 from ..core import Client, RsmqError, list_queues
 from ..core.errors import BrokenQueue
 from ..core.queue.pause import paused
-from ..core.stats.counters import Slot, merged, read_series
 from ..core.stats.depth import Depth
 from ..core.stats.depths import NamedDepth, read_depths, read_other_depths
+from ..core.stats.history import Slot, merged, read_series
 from ..queues import get_client
 from .processes import worker_counts
 from .tasks import known_names

@@ -8,7 +8,7 @@ from typing import Any
 from ..conf.settings import get_settings
 from ..core import Client
 from ..core.queue.queue import list_queues
-from ..core.stats.counters import Counts, read_totals
+from ..core.stats.history import Counts, read_totals
 from .conditions import Selection
 from .history import Past, past_of
 from .places import QueueRef

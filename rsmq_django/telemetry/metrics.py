@@ -23,12 +23,12 @@ from ..core.errors import RedisFailure
 from ..core.queue.listing import WorkerBeat, workers
 from ..core.queue.pause import paused
 from ..core.stats.cardinality import MOST_QUEUES, OTHER
-from ..core.stats.counters import COUNTERS, Counts, read_totals
 from ..core.stats.depth import Depth, together
 from ..core.stats.depths import NamedDepth, read_depths, read_other_depths
 from ..core.stats.events import LogState
 from ..core.stats.events import state as log_state
 from ..core.stats.histogram import Histogram
+from ..core.stats.history import COUNTERS, Counts, read_totals
 from ..core.transport.call import Call
 from ..live.tasks import known_names
 from ..queues import get_client

@@ -13,7 +13,7 @@ from django.test import Client as Browser
 from django.test import RequestFactory
 
 from rsmq_django.core.keys import counters_key
-from rsmq_django.core.stats.counters import RESOLUTIONS
+from rsmq_django.core.stats.history import RESOLUTIONS
 from rsmq_django.telemetry.metrics import metrics
 from tests.admin.test_every_address import addresses, things  # noqa: F401
 from tests.redis_server import PrivateServer

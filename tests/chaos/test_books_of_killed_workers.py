@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from rsmq_django.core import Client
-from rsmq_django.core.stats.counters import merged, read_series, read_totals
 from rsmq_django.core.stats.events import Event, following
+from rsmq_django.core.stats.history import merged, read_series, read_totals
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from tests.redis_server import PrivateServer
 from tests.support import wait_until

@@ -20,7 +20,7 @@ from rsmq_django.conf.settings import QueueSettings
 from rsmq_django.core.queue import browse, dead_letters, retry_plans
 from rsmq_django.core.queue.replies import read_attributes, read_messages
 from rsmq_django.core.reliable import replies as reliable
-from rsmq_django.core.stats import counters, events
+from rsmq_django.core.stats import events, history
 from rsmq_django.core.stats.counts import Counts
 from rsmq_django.core.tasks import processes, stacks, workflows
 from rsmq_django.core.tasks import schedules as schedule
@@ -214,7 +214,7 @@ def test_event_is_read(fields: dict[bytes, bytes], entry: bytes, tags: bytes):
 @examples(50)
 @given(fields=hashes("sent:a wait:0:a wait:x:a wait:-1:a run:99999:a wait_us:a started: =sent =ready =oldest_ms"))
 def test_counters_are_read(fields: dict[bytes, bytes]):
-    for counts in counters.read_counts(counters._read_numbers(flat(fields))).values():
+    for counts in history.read_counts(history._read_numbers(flat(fields))).values():
         assert isinstance(counts, Counts)
         Counts().add(counts)
         for histogram in (counts.wait, counts.run):

@@ -174,7 +174,7 @@ def count(namespace: str, name: str) -> Call[Depth]:
 def depth_call(namespace: str, name: str) -> Call[Depth]:
     """Return the call that reads the depth of a queue with everything that a Depth has."""
     keys = queue_keys(namespace, name)
-    return _call("statistics", name, (keys.messages, keys.settings), (), read_depth)
+    return _call("depth", name, (keys.messages, keys.settings), (), read_depth)
 
 
 def _call(
@@ -213,7 +213,7 @@ def _read_stored(values: list[Any]) -> StoredMessage:
 
 
 def read_depth(reply: list[Any]) -> Depth:
-    """Return the statistics from the nine values of queue/browse/statistics."""
+    """Return the depth from the nine values of queue/browse/depth."""
     messages, ready, waited_ms, in_flight, is_estimated, sent, received_in_all, created_s, size_bytes = reply
     return Depth(
         ready=ready,

@@ -1,6 +1,6 @@
 """Outcomes of attempts: counts of one task, of one queue in a span of time, and sums of such counts.
 
-Plain values without I/O; `counters.py` reads them.
+Plain values without I/O; `history.py` reads them.
 """
 
 from __future__ import annotations
@@ -57,14 +57,28 @@ class Counts:
         return self.retried + self.dead + self.discarded + self.lost
 
     @property
+    def handled(self) -> int:
+        """Return how many attempts succeeded or failed."""
+        return self.succeeded + self.failed
+
+    @property
     def ended(self) -> int:
         """Return how many attempts ended, with any outcome."""
-        return self.succeeded + self.failed + self.released + self.cancelled
+        return self.handled + self.released + self.cancelled
 
     def add(self, other: Counts) -> None:
         """Add other counts."""
-        for name in COUNTERS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        # A page adds thousands of them: a loop over COUNTERS takes three times as long.
+        self.sent += other.sent
+        self.started += other.started
+        self.interrupted += other.interrupted
+        self.succeeded += other.succeeded
+        self.retried += other.retried
+        self.dead += other.dead
+        self.discarded += other.discarded
+        self.released += other.released
+        self.lost += other.lost
+        self.cancelled += other.cancelled
         self.wait.add(other.wait)
         self.run.add(other.run)
 

@@ -17,9 +17,9 @@ from ...cli.session import Session
 from ...cli.statistics import Screen
 from ...conf.settings import get_settings
 from ...core import RsmqError
-from ...core.stats.counters import COUNTERS, RESOLUTIONS, Counts, Slot, merged
 from ...core.stats.depth import Depth
 from ...core.stats.histogram import Histogram
+from ...core.stats.history import COUNTERS, RESOLUTIONS, Counts, Slot, merged
 from ...live.overview import QueueActivity, look_at
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

@@ -1,37 +1,18 @@
-"""Counters: reports that are added once, series without gaps, totals, samples of queues."""
+"""Counters: reports that are added once, samples of queues, how long they are kept."""
 
 import time
 
 import pytest
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.core.errors import InvalidValue
-from rsmq_django.core.stats.counters import (
-    MOST_FIELDS,
-    RESOLUTIONS,
-    Counts,
-    aread_series,
-    aread_totals,
-    merged,
-    read_series,
-    read_totals,
-    report,
-    sample,
-    side_by_side,
-)
-from rsmq_django.core.transport.call import Call
+from rsmq_django.core.stats.counters import MOST_FIELDS, report, sample
+from rsmq_django.core.stats.history import RESOLUTIONS, read_series, read_totals
+from tests.core.stats.reports import a_report
 from tests.redis_server import PrivateServer
 
 pytestmark = pytest.mark.usefixtures("mid_minute")
 
 HOUR_S = 3600
-
-
-def a_report(
-    number: int, *, at_s: float | None = None, queue: str = "jobs", reporter: str = "w1", **grown: int
-) -> Call:
-    fields = {name.replace("__", ":"): by for name, by in grown.items()}
-    return report("rsmq", queue, reporter=reporter, number=number, at_s=at_s or time.time(), grown=fields)
 
 
 def test_reports_of_several_workers_add_up_by_task(client: Client):
@@ -53,87 +34,6 @@ def test_report_whose_reply_was_lost_is_not_added_again(client: Client):
     assert [client.run(call) for call in (first, first, second, first, second)] == [True, False, True, False, False]
 
     assert read_totals(client, ["jobs"])["jobs"]["mail"].succeeded == 8
-
-
-def test_series_has_every_step_once_whatever_was_counted(client: Client):
-    now = time.time()
-    client.run(a_report(1, at_s=now - 600, succeeded__mail=1))
-    client.run(a_report(2, at_s=now, succeeded__mail=2))
-
-    slots = read_series(client, ["jobs"], since_s=now - HOUR_S, until_s=now)["jobs"]
-
-    assert [slot.begins_s for slot in slots] == [slots[0].begins_s + 60 * n for n in range(61)]
-    assert slots[-1].begins_s <= now < slots[-1].begins_s + 60
-    assert [slot.counts.succeeded for slot in slots if slot.tasks] == [1, 2]
-    assert [slot.counts.succeeded for slot in slots][-11] == 1
-
-
-@pytest.mark.parametrize(
-    ("hours", "span_s"), [(1, 60), (2.9, 60), (24, 600), (7 * 24, 3600)], ids=["hour", "three hours", "day", "week"]
-)
-def test_resolution_follows_from_how_far_back_a_series_goes(client: Client, hours: float, span_s: int):
-    now = time.time()
-    client.run(a_report(1, at_s=now - hours * HOUR_S, succeeded__mail=1))
-    client.run(a_report(2, at_s=now, succeeded__mail=2))
-
-    slots = read_series(client, ["jobs"], since_s=now - hours * HOUR_S, until_s=now)["jobs"]
-
-    assert {slot.span_s for slot in slots} == {span_s}
-    assert merged(slots).counts.succeeded == 3
-
-
-def test_longer_steps_put_spans_together(client: Client):
-    now = time.time()
-    for minute in range(30):
-        client.run(a_report(minute + 1, at_s=now - minute * 60, run__100__mail=1, run_us__mail=7, succeeded__mail=1))
-
-    slots = read_series(client, ["jobs"], since_s=now - 3600, until_s=now, step_s=300)["jobs"]
-
-    assert {slot.span_s for slot in slots} == {300}
-    assert sum(slot.counts.run.count for slot in slots) == 30
-    assert merged(slots).counts.run.sum_us == 210
-    assert merged(slots).counts.run.counts == {100: 30}
-
-
-@pytest.mark.parametrize("step_s", [0, -60, 59, 61])
-def test_step_with_an_unknown_number_is_refused(client: Client, step_s: int):
-    with pytest.raises(InvalidValue, match="multiple of 60 s"):
-        read_series(client, ["jobs"], since_s=time.time() - 60, step_s=step_s)
-
-
-def test_series_that_ends_before_it_begins_is_refused(client: Client):
-    with pytest.raises(InvalidValue, match="cannot end"):
-        read_series(client, ["jobs"], since_s=time.time(), until_s=time.time() - 60)
-
-
-def test_series_of_a_year_is_refused_with_what_to_do(client: Client):
-    with pytest.raises(InvalidValue, match="longer step"):
-        read_series(client, ["jobs"], since_s=time.time() - 365 * 86_400)
-
-
-def test_one_task_can_be_read_by_itself(client: Client):
-    client.run(a_report(1, succeeded__mail=3, succeeded__pay=1, wait__5__pay=2, wait_us__pay=9))
-
-    slot = merged(read_series(client, ["jobs"], since_s=time.time() - 60, task="pay")["jobs"])
-
-    assert list(slot.tasks) == ["pay"]
-    assert slot.tasks["pay"].wait.counts == {5: 2}
-    assert slot.tasks["pay"].wait.sum_us == 9
-
-
-def test_several_queues_are_read_at_once_and_put_side_by_side(client: Client):
-    for name in ("jobs", "mail"):
-        queue = Queue(name, client)
-        queue.create()
-        queue.send_many([b"x"] * 3)
-        client.run(a_report(1, queue=name, succeeded__t=2))
-        client.run(sample("rsmq", name, at_s=time.time()))
-
-    series = read_series(client, ["jobs", "mail", "nobody"], since_s=time.time() - 60)
-
-    total = merged(side_by_side(series.values()))
-    assert total.counts.succeeded == 4
-    assert total.depth is not None and total.depth.ready == 6
 
 
 def test_samples_of_a_queue_record_peaks_totals_and_sent_messages(client: Client, queue: Queue):
@@ -220,23 +120,6 @@ def test_reports_and_samples_work_at_the_memory_limit(client: Client, queue: Que
         server.redis.config_set("maxmemory", 0)
 
     assert read_totals(client, ["jobs"])["jobs"]["mail"].succeeded == 2
-
-
-def test_fields_of_others_in_a_hash_do_no_harm(client: Client, server: PrivateServer):
-    client.run(a_report(1, succeeded__mail=1))
-    server.redis.hset("rsmq::stats:jobs:total", mapping={"succeeded:pay": "many", "unheard": 1, b"\xff": 1, "x:y": 2})
-
-    assert read_totals(client, ["jobs"])["jobs"] == {"mail": Counts(succeeded=1)}
-
-
-async def test_async_twins_read_the_same(client: Client):
-    client.run(a_report(1, succeeded__mail=3))
-    since_s = time.time() - 60
-
-    assert await aread_totals(client, ["jobs"]) == read_totals(client, ["jobs"])
-    series = await aread_series(client, ["jobs"], since_s=since_s)
-    assert merged(series["jobs"]).counts.succeeded == 3
-    await client.connection.aclose()
 
 
 @pytest.mark.parametrize("poison", ["many", "1.5", str(2**63 - 1), "", "9" * 400])

@@ -4,18 +4,17 @@ import time
 
 import pytest
 
-from rsmq_django.core.stats.counters import RESOLUTIONS, Window
-from rsmq_django.core.stats.past import window_of
+from rsmq_django.core.stats.history import RESOLUTIONS, Window, lag_calls, lags_of
 from rsmq_django.core.topic import Topic
-from rsmq_django.core.topic.lag import MOST_GROUPS, group_statuses, lag_calls, lags_of, note_lag_call
+from rsmq_django.core.topic.lag import MOST_GROUPS, group_statuses, note_lag_call
 from tests.redis_server import PrivateServer
 
 HOUR_S = 3600
 
 
 def read(topic: Topic, group: str, *, now_s: float, span_s: int = HOUR_S) -> list[int | None]:
-    window: Window = window_of(span_s, now_s)
-    return lags_of(group, topic.client.run_many(lag_calls(topic, window)))
+    calls = lag_calls(topic.name, Window.of(now_s - span_s, now_s))
+    return lags_of(group, topic.client.run_many(calls))
 
 
 def test_the_largest_lag_of_each_span_is_kept(topic: Topic):

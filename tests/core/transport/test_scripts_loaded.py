@@ -7,7 +7,7 @@ import pytest
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.errors import RsmqError
 from rsmq_django.core.queue.browse import depth_call
-from rsmq_django.core.stats.counters import read_totals
+from rsmq_django.core.stats.history import read_totals
 from tests.redis_server import PrivateServer
 
 

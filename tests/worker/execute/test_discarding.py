@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.stats.counters import read_totals
 from rsmq_django.core.stats.events import find_events
-from rsmq_django.core.stats.past import read_past
+from rsmq_django.core.stats.history import Window, moment_calls, moments, read_totals
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.signals import message_dead_lettered
 from rsmq_django.tasks import DISCARD, call, fixed, get_workflow, group
@@ -58,8 +57,9 @@ def test_it_is_counted_and_in_the_event_log(options: dict[str, Any], server: Pri
     counts = read_totals(client, ["default"])["default"][task.module_path]
     assert (counts.discarded, counts.dead, counts.failed) == (1, 0, 1)
     assert [event.kind for event in find_events(client)] == ["discarded"]
-    moments = read_past(client, ["default"], span_s=3600, now_s=time.time())
-    assert sum(moment.queues[0].dead for moment in moments) == 1, "charts show it with those that failed for good"
+    calls = moment_calls(client.namespace, ["default"], Window.of(time.time() - 3600))
+    found = moments(client.run_many(list(calls.values())))
+    assert sum(moment.queues[0].dead for moment in found) == 1, "charts show it with those that failed for good"
 
 
 def test_middleware_is_informed(options: dict[str, Any], settings: Any):

@@ -9,7 +9,7 @@ import pytest
 
 from rsmq_django.core import Message
 from rsmq_django.core.limits import MAX_BODY_BYTES
-from rsmq_django.core.stats.counters import read_totals
+from rsmq_django.core.stats.history import read_totals
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.redrive import redrive
 from rsmq_django.signals import message_dead_lettered

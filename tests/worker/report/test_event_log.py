@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rsmq_django.admin.failures import failure_groups
-from rsmq_django.core.stats.counters import read_totals
 from rsmq_django.core.stats.events import Event, following, state
 from rsmq_django.core.stats.fingerprint import fingerprint
+from rsmq_django.core.stats.history import read_totals
 from rsmq_django.live.places import QueueRef
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.dead_letters import DeadLetters

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from rsmq_django.core import Client, RsmqError, SettleResult
 from rsmq_django.core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, ServerRefused
-from rsmq_django.core.stats.counters import MOST_FIELDS, Counts, read_totals
+from rsmq_django.core.stats.counters import MOST_FIELDS
 from rsmq_django.core.stats.histogram import Histogram
+from rsmq_django.core.stats.history import Counts, read_totals
 from rsmq_django.queues import get_client
 from rsmq_django.tasks import Retry, current_task
 from rsmq_django.worker.outcomes import Outcome, Postponed, Released, Succeeded

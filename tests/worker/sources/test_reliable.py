@@ -14,8 +14,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import Message
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.stats.counters import read_totals
 from rsmq_django.core.stats.events import following
+from rsmq_django.core.stats.history import read_totals
 from rsmq_django.management.commands.rsmq_worker import chosen_queues
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue, task_body

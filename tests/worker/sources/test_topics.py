@@ -12,11 +12,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import Message
 from rsmq_django.core.limits import MAX_SECONDS
-from rsmq_django.core.stats.counters import Counts, read_totals
 from rsmq_django.core.stats.events import following
-from rsmq_django.core.stats.past import window_of
+from rsmq_django.core.stats.history import Counts, Window, lag_calls, lags_of, read_totals
 from rsmq_django.core.topic import Topic, TopicMessage
-from rsmq_django.core.topic.lag import lag_calls, lags_of
 from rsmq_django.management.commands.rsmq_worker import chosen_topics
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task
@@ -427,7 +425,7 @@ def test_worker_notes_the_lag_of_all_groups_also_of_those_it_does_not_serve(topi
     note_lag(topic)
     note_lag(get_topic("empty"))  # nobody reads from it: there is nothing to note
 
-    spans = topic.client.run_many(lag_calls(topic, window_of(60, time.time())))
+    spans = topic.client.run_many(lag_calls(topic.name, Window.of(time.time() - 60)))
     assert [lag for lag in lags_of("shipping", spans) if lag is not None] == [7]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.stats.counters import read_totals
+from rsmq_django.core.stats.history import read_totals
 from rsmq_django.queues import get_client
 from rsmq_django.tasks import cancel
 from tests.postgres_server import PostgresCluster

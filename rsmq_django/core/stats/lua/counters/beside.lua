@@ -3,14 +3,13 @@
 --   KEYS     hash per queue: its counters in that span (core/stats/counters.py)
 --   ARGV[1]  a task, to count only its attempts, without samples of the queues; absent for all tasks
 --
--- Returns per queue: succeeded, retried, dead or discarded, released, lost, cancelled, ready, total sent; the last two are
--- -1 without a sample of the queue. Then "wait" or "run", bucket and count in turn.
+-- Returns per queue: succeeded, retried, dead or discarded, released, lost, cancelled, total sent (-1 without a sample of
+-- the queue). Then "wait" or "run", bucket and count in turn.
 local PLACES = {succeeded = 1, retried = 2, dead = 3, discarded = 3, released = 4, lost = 5, cancelled = 6}
-local SEEN = {["=ready"] = 7, ["=sent"] = 8}
 local task, out, merged = ARGV[1], {}, {wait = {}, run = {}}
 
 for at, key in ipairs(KEYS) do
-  local row = {0, 0, 0, 0, 0, 0, -1, -1}
+  local row = {0, 0, 0, 0, 0, 0, -1}
   local fields = redis.call("HGETALL", key)
   for n = 1, #fields, 2 do
     local name, value = fields[n], tonumber(fields[n + 1]) or 0
@@ -21,11 +20,11 @@ for at, key in ipairs(KEYS) do
     elseif merged[kind] then
       local bucket, of = name:match("^(%d+):(.*)$", colon + 1)
       if bucket and (not task or of == task) then merged[kind][bucket] = (merged[kind][bucket] or 0) + value end
-    elseif SEEN[name] and not task then
-      row[SEEN[name]] = value
+    elseif name == "=sent" and not task then
+      row[7] = value
     end
   end
-  for n = 1, 8 do out[#out + 1] = row[n] end
+  for n = 1, 7 do out[#out + 1] = row[n] end
 end
 for kind, buckets in pairs(merged) do
   for bucket, count in pairs(buckets) do

@@ -1,0 +1,348 @@
+"""The history of counters and of lags: series of a few queues, numbers of many side by side, totals, topic groups.
+
+`counters.py` and `topic/lag.py` write it. A series holds everything of a queue, by task. For overviews a script for
+each span of time adds up the tasks of a queue and merges the histograms of all queues, so a page about a hundred queues
+reads a few hundred numbers per span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..errors import InvalidValue, RedisFailure, RsmqError
+from ..keys import counters_key, totals_key
+from ..numbers import read_count, read_whole
+from ..topic.keys import lag_key
+from ..transport.call import Call
+from ..transport.client import Client
+from .cardinality import OTHER, parts_of, shown_tasks
+from .counts import COUNTERS, HISTOGRAMS, Counts, Slot, merged, side_by_side
+from .depth import Depth
+from .histogram import Histogram, read_bucket
+from .spans import RESOLUTIONS, Resolution, Window
+
+__all__ = [
+    "COUNTERS",
+    "HISTOGRAMS",
+    "RESOLUTIONS",
+    "Counts",
+    "Resolution",
+    "Slot",
+    "Window",
+    "aread_series",
+    "aread_totals",
+    "merged",
+    "read_counts",
+    "read_series",
+    "read_totals",
+    "side_by_side",
+]
+
+#: Most queues side by side. Each is a hash of some dozen fields: a script takes a few milliseconds.
+MAX_QUEUES = 300
+#: Whether a queue is failing is decided from the current span of this length and the one before it.
+RECENT_SPAN_S = 600
+_WORDS_PER_QUEUE = 7
+#: Overviews have no histogram for a single queue. Never added to.
+_NO_DURATIONS = Histogram()
+
+Hash = dict[str, int]
+
+# -- Series and totals of a few queues, by task -----------------------------------------------------------------------
+
+
+def read_series(
+    client: Client,
+    queues: Sequence[str],
+    *,
+    since_s: float,
+    until_s: float | None = None,
+    step_s: int | None = None,
+    task: str | None = None,
+    known: Container[str] = (),
+) -> dict[str, list[Slot]]:
+    """Return the history of queues in one round trip: for each, slots of `step_s` seconds (chosen when left out).
+
+    Times are epoch seconds. Everything is kept by the minute for three hours, by ten minutes for 26 hours, by the hour
+    for eight days; the last slot is still growing. With a `task`, only its attempts are counted. Up to MOST_TASKS pairs
+    of queue and task are separate, those in `known` first; OTHER is the rest. Raises InvalidValue for a step that is
+    finer than the stored one, and the errors of `Client.run()`.
+    """
+    window = Window.of(since_s, until_s, step_s)
+    calls = _series_calls(client, queues, window)
+    return _series(window, queues, client.run_many(calls) if calls else [], task, known)
+
+
+async def aread_series(
+    client: Client,
+    queues: Sequence[str],
+    *,
+    since_s: float,
+    until_s: float | None = None,
+    step_s: int | None = None,
+    task: str | None = None,
+    known: Container[str] = (),
+) -> dict[str, list[Slot]]:
+    """See read_series()."""
+    window = Window.of(since_s, until_s, step_s)
+    calls = _series_calls(client, queues, window)
+    return _series(window, queues, await client.arun_many(calls) if calls else [], task, known)
+
+
+def read_totals(client: Client, queues: Sequence[str], *, known: Container[str] = ()) -> dict[str, dict[str, Counts]]:
+    """Return the totals of queues by task: numbers that only grow. One round trip.
+
+    Up to MOST_TASKS pairs of queue and task are separate, those in `known` first; OTHER is the rest.
+    """
+    calls = [_read_hash(queue, totals_key(client.namespace, queue)) for queue in queues]
+    return _totals(queues, client.run_many(calls) if calls else [], known)
+
+
+async def aread_totals(
+    client: Client, queues: Sequence[str], *, known: Container[str] = ()
+) -> dict[str, dict[str, Counts]]:
+    """See read_totals()."""
+    calls = [_read_hash(queue, totals_key(client.namespace, queue)) for queue in queues]
+    return _totals(queues, await client.arun_many(calls) if calls else [], known)
+
+
+def read_counts(
+    fields: Mapping[str, int], *, task: str | None = None, shown: Container[str] | None = None
+) -> dict[str, Counts]:
+    """Read the fields of a hash, by task. Fields of other kinds are left out; tasks not in `shown` are OTHER."""
+    tasks: dict[str, Counts] = {}
+    for name, number in fields.items():
+        parts = parts_of(name)
+        if parts is None or (task is not None and parts[2] != task):
+            continue
+        kind, bucket, path = parts
+        counts = tasks.setdefault(path if shown is None or path in shown else OTHER, Counts())
+        if bucket is not None:
+            buckets = getattr(counts, kind).counts
+            buckets[bucket] = buckets.get(bucket, 0) + number
+        elif kind in COUNTERS:
+            setattr(counts, kind, getattr(counts, kind) + number)
+        else:
+            getattr(counts, kind.removesuffix("_us")).sum_us += number
+    return tasks
+
+
+def _series_calls(client: Client, queues: Sequence[str], window: Window) -> list[Call[Hash]]:
+    span_s = window.resolution.span_s
+    return [
+        _read_hash(queue, counters_key(client.namespace, queue, span_s, begins_s))
+        for queue in queues
+        for begins_s in window.spans
+    ]
+
+
+def _series(
+    window: Window,
+    queues: Sequence[str],
+    replies: Sequence[Hash | RsmqError],
+    task: str | None,
+    known: Container[str],
+) -> dict[str, list[Slot]]:
+    hashes, each = [_fields_of(reply) for reply in replies], len(window.spans)
+    parts = {queue: hashes[number * each : (number + 1) * each] for number, queue in enumerate(queues)}
+    shown = shown_tasks(parts, known) if task is None else None
+    return {queue: _slots(window, part, task, shown and shown[queue]) for queue, part in parts.items()}
+
+
+def _slots(window: Window, hashes: Sequence[Hash], task: str | None, shown: Container[str] | None) -> list[Slot]:
+    """Return the slots of a queue: equal steps without a gap, some are empty. See read_counts()."""
+    slots = [Slot(begins_s, window.step_s) for begins_s in window.steps]
+    sent_before: int | None = None
+    for begins_s, fields in zip(window.spans, hashes, strict=True):
+        depth = _depth_of(fields)
+        if begins_s >= window.begins_s:
+            part = Slot(begins_s, window.resolution.span_s, read_counts(fields, task=task, shown=shown), depth)
+            part.sent = None if depth is None else _growth(sent_before, depth.total_sent)
+            slots[(begins_s - window.begins_s) // window.step_s].add(part)
+        sent_before = sent_before if depth is None else depth.total_sent
+    return slots
+
+
+def _totals(
+    queues: Sequence[str], replies: Sequence[Hash | RsmqError], known: Container[str]
+) -> dict[str, dict[str, Counts]]:
+    totals = {queue: _fields_of(reply) for queue, reply in zip(queues, replies, strict=True)}
+    shown = shown_tasks({queue: [fields] for queue, fields in totals.items()}, known)
+    return {queue: read_counts(fields, shown=shown and shown[queue]) for queue, fields in totals.items()}
+
+
+def _depth_of(fields: Hash) -> Depth | None:
+    """Return the depth in the sample of a span; None without a sample."""
+    if "=sent" not in fields:
+        return None
+    ready, messages, oldest_ms, sent, received = (
+        fields.get(name, 0) for name in ("=ready", "=messages", "=oldest_ms", "=sent", "=received")
+    )
+    return Depth(
+        ready=ready,
+        hidden=max(messages - ready, 0),
+        oldest_ready_s=oldest_ms / 1000 if ready else None,
+        total_sent=sent,
+        total_received=received,
+    )
+
+
+def _growth(before: int | None, now: int | None) -> int | None:
+    if before is None or now is None:
+        return None
+    # The totals of a queue that was deleted and created again start from 0.
+    return now - before if now >= before else now
+
+
+# -- Many queues side by side -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Moment:
+    """The counters of many queues in one span of time."""
+
+    begins_s: int
+    #: In the order of the requested queues, without durations; `dead` includes discarded messages.
+    queues: list[Counts]
+    #: By queue, the number of messages that any client ever sent, in the last sample; None without samples.
+    total_sent: list[int | None]
+    wait: Histogram = field(default_factory=Histogram)
+    run: Histogram = field(default_factory=Histogram)
+    #: By queue, the number of messages that any client sent; None when it is unknown.
+    sent: list[int | None] = field(default_factory=list)
+
+
+def moment_calls(
+    namespace: str, names: Sequence[str], window: Window, *, task: str | None = None
+) -> dict[int, Call[Moment]]:
+    """Return a call for each span of a window and for the span before it, by begin, for up to 300 queues.
+
+    With a task, only its attempts are counted.
+    """
+    _check_number(names, "side by side")
+    args, calls = () if task is None else (task,), {}
+    for begins_s in window.spans:
+        keys = tuple(counters_key(namespace, name, window.resolution.span_s, begins_s) for name in names)
+        read = partial(_read_moment, begins_s, len(names))
+        calls[begins_s] = Call("stats/counters/beside", keys, args, read, repeatable=True)
+    return calls
+
+
+def moments(replies: Sequence[Moment | RsmqError]) -> list[Moment]:
+    """Return the results of the calls without the span before the window, with the messages sent in each span."""
+    read: list[Moment] = []
+    for reply in replies:
+        if isinstance(reply, RsmqError):
+            raise reply
+        read.append(reply)
+    before = read[0].total_sent if read else []
+    for moment in read[1:]:
+        pairs = list(zip(before, moment.total_sent, strict=True))
+        moment.sent = [_growth(seen, total) for seen, total in pairs]
+        before = [seen if total is None else total for seen, total in pairs]
+    return read[1:]
+
+
+def together_call(namespace: str, names: Sequence[str], window: Window, begins_s: int) -> Call[Moment]:
+    """Return the call that reads the sums of up to 300 queues in one span of a window, as counters of one queue."""
+    _check_number(names, "together")
+    step_s = window.resolution.span_s
+    keys = [counters_key(namespace, name, step_s, at_s) for at_s in (begins_s, begins_s - step_s) for name in names]
+
+    def read(reply: list[Any]) -> Moment:
+        moment = _read_moment(begins_s, 1, reply)
+        moment.sent, moment.total_sent = moment.total_sent, [None]
+        return moment
+
+    return Call("stats/counters/together", tuple(keys), (), read, repeatable=True)
+
+
+def recent_attempts(namespace: str, names: Sequence[str], now_s: float) -> Call[dict[str, tuple[int, int]]]:
+    """Return the call that reads the numbers of recent attempts of up to 300 queues: ended ones, and failed ones.
+
+    Recent means the current span of ten minutes and the one before it. Queues without attempts are left out.
+    """
+    _check_number(names, "side by side")
+    begins_s = int(now_s // RECENT_SPAN_S) * RECENT_SPAN_S
+    spans = (begins_s - RECENT_SPAN_S, begins_s)
+    keys = [counters_key(namespace, name, RECENT_SPAN_S, at_s) for at_s in spans for name in names]
+
+    def read(reply: list[int]) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for at, succeeded, failed in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+            name = names[(at - 1) % len(names)]
+            before = found.get(name, (0, 0))
+            found[name] = (before[0] + succeeded + failed, before[1] + failed)
+        return found
+
+    return Call("stats/counters/attempts", tuple(keys), (), read, repeatable=True)
+
+
+def _check_number(names: Sequence[str], how: str) -> None:
+    if len(names) > MAX_QUEUES:
+        raise InvalidValue(f"{len(names)} queues {how}; up to {MAX_QUEUES} can be read")
+
+
+def _read_moment(begins_s: int, count: int, reply: list[Any]) -> Moment:
+    end = count * _WORDS_PER_QUEUE
+    totals = reply[_WORDS_PER_QUEUE - 1 : end : _WORDS_PER_QUEUE]
+    queues = [_read_outcomes(reply[at : at + 6]) for at in range(0, end, _WORDS_PER_QUEUE)]
+    moment = Moment(begins_s, queues, [total if total >= 0 else None for total in totals])
+    for at in range(end, len(reply), 3):
+        histogram = moment.wait if reply[at] == b"wait" else moment.run
+        if (bucket := read_bucket(reply[at + 1])) is not None:
+            histogram.counts[bucket] = read_count(reply[at + 2])
+    return moment
+
+
+def _read_outcomes(words: list[int]) -> Counts:
+    succeeded, retried, dead, released, lost, cancelled = map(read_count, words)
+    return Counts(
+        succeeded=succeeded,
+        retried=retried,
+        dead=dead,
+        released=released,
+        lost=lost,
+        cancelled=cancelled,
+        wait=_NO_DURATIONS,
+        run=_NO_DURATIONS,
+    )
+
+
+# -- The lag of topic groups ------------------------------------------------------------------------------------------
+
+
+def lag_calls(topic: str, window: Window) -> list[Call[Hash]]:
+    """Return the calls that read the spans of a window, the first one first. See lags_of()."""
+    return [_read_hash(topic, lag_key(topic, window.resolution.span_s, begins_s)) for begins_s in window.spans[1:]]
+
+
+def lags_of(group: str, spans: Sequence[Hash | RsmqError]) -> list[int | None]:
+    """Return the lag of a group in each span; None if not recorded. Raises RedisFailure."""
+    return [_fields_of(span).get(group) for span in spans]
+
+
+# -- Replies ----------------------------------------------------------------------------------------------------------
+
+
+def _read_hash(subject: str, key: str) -> Call[Hash]:
+    return Call("stats/counters/read", (key,), (), _read_numbers, True, subject)
+
+
+def _read_numbers(reply: list[bytes]) -> Hash:
+    found = {}
+    for name, value in zip(reply[::2], reply[1::2], strict=True):
+        number = read_whole(value)
+        if number is not None and number >= 0:  # anything else was written by another program
+            found[name.decode("utf-8", "replace")] = number
+    return found
+
+
+def _fields_of(reply: Hash | RsmqError) -> Hash:
+    """Return the fields of a hash; empty if another program uses its key for another type."""
+    if isinstance(reply, RedisFailure):
+        raise reply
+    return {} if isinstance(reply, RsmqError) else reply

@@ -1,0 +1,199 @@
+"""The history of counters: series without gaps, totals, numbers of many queues, sent messages."""
+
+import time
+
+import pytest
+
+from rsmq_django.core import Client, Queue
+from rsmq_django.core.errors import InvalidValue
+from rsmq_django.core.stats.counters import sample
+from rsmq_django.core.stats.history import (
+    MAX_QUEUES,
+    Counts,
+    Moment,
+    Window,
+    aread_series,
+    aread_totals,
+    merged,
+    moment_calls,
+    moments,
+    read_series,
+    read_totals,
+    side_by_side,
+)
+from tests.core.stats.reports import a_report
+from tests.redis_server import PrivateServer
+
+pytestmark = pytest.mark.usefixtures("mid_minute")
+
+HOUR_S = 3600
+
+
+def test_series_has_every_step_once_whatever_was_counted(client: Client):
+    now = time.time()
+    client.run(a_report(1, at_s=now - 600, succeeded__mail=1))
+    client.run(a_report(2, at_s=now, succeeded__mail=2))
+
+    slots = read_series(client, ["jobs"], since_s=now - HOUR_S, until_s=now)["jobs"]
+
+    assert [slot.begins_s for slot in slots] == [slots[0].begins_s + 60 * n for n in range(61)]
+    assert slots[-1].begins_s <= now < slots[-1].begins_s + 60
+    assert [slot.counts.succeeded for slot in slots if slot.tasks] == [1, 2]
+    assert [slot.counts.succeeded for slot in slots][-11] == 1
+
+
+@pytest.mark.parametrize(
+    ("hours", "span_s"), [(1, 60), (2.9, 60), (24, 600), (7 * 24, 3600)], ids=["hour", "three hours", "day", "week"]
+)
+def test_resolution_follows_from_how_far_back_a_series_goes(client: Client, hours: float, span_s: int):
+    now = time.time()
+    client.run(a_report(1, at_s=now - hours * HOUR_S, succeeded__mail=1))
+    client.run(a_report(2, at_s=now, succeeded__mail=2))
+
+    slots = read_series(client, ["jobs"], since_s=now - hours * HOUR_S, until_s=now)["jobs"]
+
+    assert {slot.span_s for slot in slots} == {span_s}
+    assert merged(slots).counts.succeeded == 3
+
+
+def test_longer_steps_put_spans_together(client: Client):
+    now = time.time()
+    for minute in range(30):
+        client.run(a_report(minute + 1, at_s=now - minute * 60, run__100__mail=1, run_us__mail=7, succeeded__mail=1))
+
+    slots = read_series(client, ["jobs"], since_s=now - 3600, until_s=now, step_s=300)["jobs"]
+
+    assert {slot.span_s for slot in slots} == {300}
+    assert sum(slot.counts.run.count for slot in slots) == 30
+    assert merged(slots).counts.run.sum_us == 210
+    assert merged(slots).counts.run.counts == {100: 30}
+
+
+@pytest.mark.parametrize("step_s", [0, -60, 59, 61])
+def test_step_with_an_unknown_number_is_refused(client: Client, step_s: int):
+    with pytest.raises(InvalidValue, match="multiple of 60 s"):
+        read_series(client, ["jobs"], since_s=time.time() - 60, step_s=step_s)
+
+
+def test_series_that_ends_before_it_begins_is_refused(client: Client):
+    with pytest.raises(InvalidValue, match="cannot end"):
+        read_series(client, ["jobs"], since_s=time.time(), until_s=time.time() - 60)
+
+
+def test_series_of_a_year_is_refused_with_what_to_do(client: Client):
+    with pytest.raises(InvalidValue, match="longer step"):
+        read_series(client, ["jobs"], since_s=time.time() - 365 * 86_400)
+
+
+def test_one_task_can_be_read_by_itself(client: Client):
+    client.run(a_report(1, succeeded__mail=3, succeeded__pay=1, wait__5__pay=2, wait_us__pay=9))
+
+    slot = merged(read_series(client, ["jobs"], since_s=time.time() - 60, task="pay")["jobs"])
+
+    assert list(slot.tasks) == ["pay"]
+    assert slot.tasks["pay"].wait.counts == {5: 2}
+    assert slot.tasks["pay"].wait.sum_us == 9
+
+
+def test_several_queues_are_read_at_once_and_put_side_by_side(client: Client):
+    for name in ("jobs", "mail"):
+        queue = Queue(name, client)
+        queue.create()
+        queue.send_many([b"x"] * 3)
+        client.run(a_report(1, queue=name, succeeded__t=2))
+        client.run(sample("rsmq", name, at_s=time.time()))
+
+    series = read_series(client, ["jobs", "mail", "nobody"], since_s=time.time() - 60)
+
+    total = merged(side_by_side(series.values()))
+    assert total.counts.succeeded == 4
+    assert total.depth is not None and total.depth.ready == 6
+
+
+def test_fields_of_others_in_a_hash_do_no_harm(client: Client, server: PrivateServer):
+    client.run(a_report(1, succeeded__mail=1))
+    server.redis.hset("rsmq::stats:jobs:total", mapping={"succeeded:pay": "many", "unheard": 1, b"\xff": 1, "x:y": 2})
+
+    assert read_totals(client, ["jobs"])["jobs"] == {"mail": Counts(succeeded=1)}
+
+
+async def test_async_twins_read_the_same(client: Client):
+    client.run(a_report(1, succeeded__mail=3))
+    since_s = time.time() - 60
+
+    assert await aread_totals(client, ["jobs"]) == read_totals(client, ["jobs"])
+    series = await aread_series(client, ["jobs"], since_s=since_s)
+    assert merged(series["jobs"]).counts.succeeded == 3
+    await client.connection.aclose()
+
+
+def last_hour(client: Client, *names: str) -> list[Moment]:
+    calls = moment_calls(client.namespace, names, Window.of(time.time() - HOUR_S))
+    return moments(client.run_many(list(calls.values())))
+
+
+def test_tasks_are_added_up_and_queues_kept_apart(client: Client):
+    now = time.time()
+    client.run(
+        a_report(1, at_s=now, queue="mail", succeeded__a=3, succeeded__b=2, retried__a=1, dead__b=1, started__a=9)
+    )
+    client.run(a_report(1, at_s=now, queue="jobs", succeeded__a=7, lost__a=1))
+
+    moment = last_hour(client, "mail", "idle", "jobs")[-1]
+    mail, idle, jobs = moment.queues
+
+    assert (mail.succeeded, mail.retried, mail.dead, mail.failed, mail.handled) == (5, 1, 1, 2, 7)
+    assert (jobs.succeeded, jobs.lost, jobs.handled) == (7, 1, 8)
+    assert (idle.handled, moment.total_sent) == (0, [None] * 3)
+
+
+def test_histograms_of_all_queues_and_tasks_merge(client: Client):
+    now = time.time()
+    client.run(a_report(1, at_s=now, queue="mail", **{"run:100:a": 5, "run:100:b": 1, "wait:7:a": 2, "run_us:a": 99}))
+    client.run(a_report(1, at_s=now, queue="jobs", **{"run:100:a": 4, "run:200:a": 1}))
+
+    moment = last_hour(client, "mail", "jobs")[-1]
+
+    assert moment.run.counts == {100: 10, 200: 1}
+    assert moment.wait.counts == {7: 2}
+
+
+def test_spans_are_equal_and_without_gaps(client: Client):
+    now = time.time()
+    client.run(a_report(1, at_s=now - 1800, queue="mail", succeeded__a=1))
+
+    found = last_hour(client, "mail")
+
+    assert [b.begins_s - a.begins_s for a, b in zip(found, found[1:], strict=False)] == [60] * (len(found) - 1)
+    assert [m.begins_s for m in found if m.queues[0].succeeded] == [int((now - 1800) // 60) * 60]
+
+
+def test_sent_is_by_how_much_the_total_of_any_client_grew(queue: Queue):
+    client, now = queue.client, time.time()
+    queue.send_many([b"x"] * 3)
+    client.run(sample("rsmq", queue.name, at_s=now - 180))
+    queue.send_many([b"x"] * 4)
+    client.run(sample("rsmq", queue.name, at_s=now))
+
+    sent = [moment.sent[0] for moment in last_hour(client, queue.name)]
+
+    assert sent[-1] == 4, "also over spans in which nobody looked"
+    assert set(sent[:-1]) == {None}, "nobody looked before the first time"
+
+
+def test_one_task_is_separated_from_all_others(client: Client, queue: Queue):
+    now = time.time()
+    client.run(sample("rsmq", "jobs", at_s=now))
+    client.run(
+        a_report(1, at_s=now, queue="jobs", **{"succeeded:a.b": 3, "succeeded:a": 2, "run:100:a": 1, "run:100:a.b": 4})
+    )
+
+    calls = moment_calls("rsmq", ["jobs"], Window.of(now - 3600, now), task="a")
+    last = client.run(list(calls.values())[-1])
+
+    assert (last.queues[0].succeeded, last.run.counts, last.total_sent[0]) == (2, {100: 1}, None)
+
+
+def test_too_many_queues_are_refused():
+    with pytest.raises(InvalidValue, match="up to 300"):
+        moment_calls("rsmq", ["q"] * (MAX_QUEUES + 1), Window.of(time.time() - 3600))
