@@ -81,9 +81,11 @@ def comment_above(module: ModuleType, name: str) -> str:
             package = module.__name__ if hasattr(module, "__path__") else module.__package__
             origin = resolve_name("." * node.level + (node.module or ""), package)
             return comment_above(import_module(origin), name) if origin.startswith("rsmq_django") else DJANGOS
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if any(isinstance(each, ast.Name) and each.id == name and node.col_offset == 0 for each in targets):
-            above = []
+            above: list[str] = []
             for line in reversed(source.splitlines()[: node.lineno - 1]):
                 if not line.startswith("#:"):
                     break
