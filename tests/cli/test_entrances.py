@@ -212,3 +212,22 @@ def test_redrive_of_all_queues_asks_only_servers_with_dead_letter_queues(setting
     call_command("rsmq_redrive", stdout=out)
 
     assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("rsmqctl", ("--ns", "other", "message", "redrive", "mail-dead")), ("rsmq_outbox", ("retry",))]
+)
+def test_keyword_that_the_command_does_not_take_is_an_error(name: str, words: tuple[str, ...]):
+    with pytest.raises(TypeError, match="Unknown option for this command: dry_run"):
+        call_command(name, *words, dry_run=True)
+
+
+def test_words_of_a_command_line_are_passed_on_once(monkeypatch: pytest.MonkeyPatch):
+    passed = []
+    monkeypatch.setattr(
+        "rsmq_django.management.cli.entrance.run", lambda command, words, **options: passed.append(words)
+    )
+
+    call_command("rsmqctl", "task", "list")  # which has a parameter `words` of its own
+
+    assert passed == [["task", "list"]]

@@ -32,6 +32,9 @@ OPTIONS_OF_DJANGO = (
 HELP_OPTIONS = frozenset(root.context_settings["help_option_names"])
 #: The system checks of commands that depend on more of the project than its connections; --skip-checks skips them.
 CHECKS = (TAG,)
+#: The words of the command line that are for the click command; no command has a parameter of this name.
+WORDS = "words for click"
+NOT_GIVEN: tuple[Any, ...] = (None, False, [], ())
 
 
 class Entrance(BaseCommand):
@@ -59,7 +62,7 @@ class Entrance(BaseCommand):
 
         def parse_args(args: Sequence[str] | None = None, namespace: object = None) -> Namespace:
             options, words = parser.parse_known_args(args)
-            options.words = words
+            setattr(options, WORDS, words)
             options.skip_checks |= not HELP_OPTIONS.isdisjoint(words)
             return options
 
@@ -73,7 +76,9 @@ class Entrance(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the click command."""
         session = project_session()
-        words = [*options["words"], *_words_of(_leaf(self.command, options["words"]), options)]
+        leaf = _leaf(self.command, options[WORDS])
+        self._refuse_unknown(leaf, options)
+        words = [*options[WORDS], *_words_of(leaf, options)]
         color = True if options["force_color"] else False if options["no_color"] else None
         with contextlib.nullcontext() if self._called_from_command_line else self._captured():
             try:
@@ -86,6 +91,13 @@ class Entrance(BaseCommand):
         if self._called_from_command_line and (session.json or isinstance(failure, WrongUsage | PipeClosed)):
             sys.exit(report(failure, session))
         raise CommandError(printable(failure.text), returncode=failure.code) from failure
+
+    def _refuse_unknown(self, leaf: click.Command, options: Mapping[str, Any]) -> None:
+        """Raise TypeError for a keyword of another command: dry_run must not be ignored."""
+        known = _parameters(leaf)
+        unknown = [name for name in self.stealth_options if name not in known and options.get(name) not in NOT_GIVEN]
+        if unknown:
+            raise TypeError(f"Unknown option for this command: {', '.join(sorted(set(unknown)))}")
 
     @contextlib.contextmanager
     def _captured(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from django.core.management.base import CommandParser
 from ...cli.app import report
 from ...cli.failures import Failed
 from ...cli.session import Session
-from ..cli.entrance import Entrance
+from ..cli.entrance import WORDS, Entrance
 
 
 class Command(Entrance):
@@ -30,7 +30,7 @@ class Command(Entrance):
         defaults = vars(parser.parse_args([]))
 
         def parse_args(args: Sequence[str] = (), namespace: object = None) -> Namespace:
-            return Namespace(**{**defaults, "words": list(args)})
+            return Namespace(**{**defaults, WORDS: list(args)})
 
         parser.parse_args = parse_args  # type: ignore[method-assign,assignment]
         return parser
