@@ -70,6 +70,7 @@ def ask(
         "back": request.get_full_path().removesuffix("operate/"),
         "hidden": [*seen, ("action", operation.name), ("post", "yes")],
         "question": question(operation.name, len(rows), names_of(rows)),
+        "is_dangerous": operation.is_dangerous,
     }
     return model_admin.own_page(request, "components/ask.html", context)
 

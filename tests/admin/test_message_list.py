@@ -154,6 +154,7 @@ def test_deleting_needs_a_confirmation(browser: Browser, mail: Queue):
     asked = browser.post(MESSAGES, {"action": "delete_selected", **chosen})
 
     assert "Are you sure?" in text_of(asked)
+    assert b'class="rsmq-dangerous"' in asked.content
     assert chosen["seen"][0].encode() in asked.content, "the page remembers what was seen"
     assert mail.attributes().messages == 2
 

@@ -89,6 +89,14 @@ def test_invalid_option_is_refused_with_the_reason(browser: Browser, reminder: s
     assert schedules.entries() == [] and not LogEntry.objects.exists()
 
 
+def test_a_page_of_two_forms_says_once_that_there_are_errors(browser: Browser, reminder: str):
+    page = browser.post(f"{LIST}add/?task={reminder}", filled(**{"cron": "nonsense", "argument-room": ""}))
+
+    said = text_of(page)
+    assert "not a valid cron expression" in said and "This field is required" in said
+    assert said.count("Please correct the errors below.") == 1
+
+
 def test_a_name_that_is_taken_is_refused(browser: Browser, added: str):
     page = browser.post(f"{LIST}add/?task={added}", filled(every_s="60"))
 
