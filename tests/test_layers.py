@@ -1,9 +1,9 @@
-"""Allowed imports between parts of the package: all imports, also those inside functions and for types only."""
+"""Allowed imports inside of the package: all imports, also those inside functions and for types only."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -89,6 +89,60 @@ def test_exceptions_are_still_needed():
     assert UPWARDS.keys() <= EDGES.keys()
 
 
+# -- Modules -------------------------------------------------------------------------------------------------------
+
+
+def package_modules() -> dict[str, Path]:
+    """Return the files of the package by the names of their modules; `__init__.py` has the name of its folder."""
+    found = {path.relative_to(PACKAGE.parent).with_suffix(""): path for path in PACKAGE.rglob("*.py")}
+    return {".".join(name.parts).removesuffix(".__init__"): path for name, path in sorted(found.items())}
+
+
+MODULES = package_modules()
+
+
+def modules_in(path: Path) -> Iterator[str]:
+    """Yield the modules of the package that a file imports, also inside functions and for types only."""
+    package = ["rsmq_django", *path.relative_to(PACKAGE).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names = [f"{base}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES else base for name in names if name in MODULES or base in MODULES)
+
+
+#: The imported modules by the importing one. That an import of `a.b` also runs `a/__init__.py` does not count.
+IMPORTS = {name: set(modules_in(path)) - {name} for name, path in MODULES.items()}
+
+
+def in_cycles(imports: Mapping[str, set[str]]) -> set[str]:
+    """Return the modules that import each other, directly or through others, and those between two such cycles."""
+    left = set(imports)
+    while outside := {
+        name for name in left if not imports[name] & left or not any(name in imports[other] for other in left)
+    }:
+        left -= outside
+    return left
+
+
+def test_no_module_imports_one_that_imports_it():
+    assert not in_cycles(IMPORTS), "these import each other, directly or through others"
+
+
+def test_cycles_of_imports_are_found():
+    assert in_cycles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == {"b", "c"}
+    assert in_cycles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == set()
+
+
+def test_imports_were_found():
+    assert {"rsmq_django.tasks.task", "rsmq_django.core"} <= IMPORTS["rsmq_django.tasks.outgoing"]
+    assert "rsmq_django.outbox.writing" in IMPORTS["rsmq_django.tasks.sending"], "inside a function"
+    assert "rsmq_django.tasks.outgoing" in IMPORTS["rsmq_django.outbox.writing"], "for types only"
+
+
 # -- Inside of the worker ------------------------------------------------------------------------------------------
 
 #: Folders and modules of the worker, from the top down.
@@ -105,32 +159,16 @@ WORKER_FLOORS = (
     {"delivery"},
     {"health"},
 )
-WORKER = PACKAGE / "worker"
 
 
-def worker_modules() -> dict[str, Path]:
-    """Return the files of the worker by the names of their modules, without those of packages."""
-    found = (path for path in sorted(WORKER.rglob("*.py")) if path.name != "__init__.py")
-    return {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in found}
+def is_of_worker(name: str) -> bool:
+    """Return whether a module is in a folder of the worker, or beside these folders."""
+    return name.startswith("rsmq_django.worker.")
 
 
-MODULES = worker_modules()
-
-
-def modules_in(path: Path) -> Iterator[str]:
-    """Yield the modules of the worker that a file imports, also inside functions and for types only."""
-    package = ["rsmq_django", *path.relative_to(PACKAGE).parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in MODULES)
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names = (base, *(f"{base}.{alias.name}" for alias in node.names))
-            yield from (name for name in names if name in MODULES)
-
-
-WORKER_EDGES = {name: set(modules_in(path)) for name, path in MODULES.items()}
+WORKER_EDGES = {
+    name: {each for each in imported if is_of_worker(each)} for name, imported in IMPORTS.items() if is_of_worker(name)
+}
 
 
 @pytest.mark.parametrize("name", sorted(WORKER_EDGES))
@@ -140,15 +178,6 @@ def test_modules_of_the_worker_import_their_own_floor_and_lower_ones(name: str):
     above = {each for each in WORKER_EDGES[name] if floor[each.split(".")[2]] < floor[name.split(".")[2]]}
 
     assert not above
-
-
-def test_no_module_of_the_worker_imports_one_that_imports_it():
-    left = {name: set(imported) for name, imported in WORKER_EDGES.items()}
-    while ready := {name for name, imported in left.items() if not imported & left.keys()}:
-        for name in ready:
-            del left[name]
-
-    assert not left, "these import each other, directly or through others"
 
 
 def test_imports_of_the_worker_were_found():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -28,9 +28,7 @@ from ..models import Queue
 from .components.operations import Operation, action_for, by_name
 from .formats import as_number, short_list
 from .logs import log, user_id
-
-if TYPE_CHECKING:
-    from .queues import QueueAdmin
+from .site import LiveAdmin
 
 #: The word to type before queues are purged.
 PURGE_WORD = "purge"
@@ -63,7 +61,7 @@ class SelectionForm(forms.Form):
         return PURGE_WORD
 
 
-def bulk_view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
+def bulk_view(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
     """Carry out the confirmed operation; POST only."""
     operation = OPERATIONS.get(request.POST.get("action", ""))
     if operation is None:
@@ -82,7 +80,7 @@ def bulk_view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def _ask(
-    model_admin: QueueAdmin, request: HttpRequest, operation: Operation, selected: Iterable[Queue], form: Any = None
+    model_admin: LiveAdmin, request: HttpRequest, operation: Operation, selected: Iterable[Queue], form: Any = None
 ) -> HttpResponse:
     rows = _concerned(operation, selected)
     seen = {row.key: row.total_sent for row in rows}
@@ -135,7 +133,7 @@ def _is_ours(row: Queue) -> bool:
     return not row.is_broken
 
 
-def _set_paused(model_admin: QueueAdmin, request: HttpRequest, rows: Sequence[Queue], *, is_pause: bool) -> None:
+def _set_paused(model_admin: LiveAdmin, request: HttpRequest, rows: Sequence[Queue], *, is_pause: bool) -> None:
     changed = [row for row in rows if row.is_paused != is_pause]
     by_place = {whole_queue(row.place): row for row in changed}
     text, done = _("Paused") if is_pause else _("Resumed"), list[Queue]()
@@ -156,7 +154,7 @@ def _set_paused(model_admin: QueueAdmin, request: HttpRequest, rows: Sequence[Qu
     _tell_paused(model_admin, request, changed, is_pause=is_pause)
 
 
-def _tell_paused(model_admin: QueueAdmin, request: HttpRequest, changed: Sequence[Queue], *, is_pause: bool) -> None:
+def _tell_paused(model_admin: LiveAdmin, request: HttpRequest, changed: Sequence[Queue], *, is_pause: bool) -> None:
     n = len(changed)
     told = (
         ngettext("%(count)s queue is paused", "%(count)s queues are paused", n)
@@ -166,15 +164,15 @@ def _tell_paused(model_admin: QueueAdmin, request: HttpRequest, changed: Sequenc
     _tell(model_admin, request, told % {"count": as_number(n)}, changed)
 
 
-def _pause(model_admin: QueueAdmin, request: HttpRequest, rows: list[Queue], seen: Mapping[str, int]) -> None:
+def _pause(model_admin: LiveAdmin, request: HttpRequest, rows: list[Queue], seen: Mapping[str, int]) -> None:
     _set_paused(model_admin, request, rows, is_pause=True)
 
 
-def _resume(model_admin: QueueAdmin, request: HttpRequest, rows: list[Queue], seen: Mapping[str, int]) -> None:
+def _resume(model_admin: LiveAdmin, request: HttpRequest, rows: list[Queue], seen: Mapping[str, int]) -> None:
     _set_paused(model_admin, request, rows, is_pause=False)
 
 
-def _purge(model_admin: QueueAdmin, request: HttpRequest, rows: list[Queue], seen: Mapping[str, int]) -> None:
+def _purge(model_admin: LiveAdmin, request: HttpRequest, rows: list[Queue], seen: Mapping[str, int]) -> None:
     purged, left, count = [], [], 0
     try:
         for row in rows:
@@ -198,13 +196,13 @@ def _purge(model_admin: QueueAdmin, request: HttpRequest, rows: list[Queue], see
         _tell(model_admin, request, text, left, is_good=False)
 
 
-def _tell_removed(model_admin: QueueAdmin, request: HttpRequest, count: int, purged: Sequence[Queue]) -> None:
+def _tell_removed(model_admin: LiveAdmin, request: HttpRequest, count: int, purged: Sequence[Queue]) -> None:
     text = ngettext("%(count)s message was removed", "%(count)s messages were removed", count)
     _tell(model_admin, request, text % {"count": as_number(count)}, purged)
 
 
 def _tell(
-    model_admin: QueueAdmin, request: HttpRequest, text: str, rows: Sequence[Queue], *, is_good: bool = True
+    model_admin: LiveAdmin, request: HttpRequest, text: str, rows: Sequence[Queue], *, is_good: bool = True
 ) -> None:
     names = short_list([row.key for row in rows])
     model_admin.tell(request, f"{text}: {names}" if names else f"{text}.", is_good=is_good and bool(rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.utils.translation import gettext as _
@@ -27,13 +27,10 @@ from .queue_actions import whole_queue
 from .recorded_calls import where
 from .retry_page import retries_page
 from .run_again import enqueue_from, tell_enqueued
-from .site import explanation_of
+from .site import LiveAdmin, explanation_of
 from .task_forms import CallForm, WhenForm
 
-if TYPE_CHECKING:
-    from .queues import QueueAdmin
-
-Page = Callable[["QueueAdmin", HttpRequest, Queue], HttpResponse]
+Page = Callable[[LiveAdmin, HttpRequest, Queue], HttpResponse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class QueuePage:
     label: Any
 
 
-def view_of(model_admin: QueueAdmin, name: str) -> Callable[..., HttpResponse]:
+def view_of(model_admin: LiveAdmin, name: str) -> Callable[..., HttpResponse]:
     """Return the view of a page: it checks the permission, then looks for the queue."""
 
     def view(request: HttpRequest, object_id: str) -> HttpResponse:
@@ -55,7 +52,7 @@ def view_of(model_admin: QueueAdmin, name: str) -> Callable[..., HttpResponse]:
     return view
 
 
-def links_for(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> list[tuple[str, str]]:
+def links_for(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> list[tuple[str, str]]:
     """Return the pages that a user may see, with their addresses."""
     names = ["send", *(["enqueue"] if queue.is_configured else []), "purge"]
     names += ["failures", "retries", "redrive"] if queue.holds_dead_letters else []
@@ -70,7 +67,7 @@ def links_for(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> li
 # -- Sending ----------------------------------------------------------------------------------------------------------
 
 
-def send_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+def send_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
     """Send a message as it was typed."""
     form = SendForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
@@ -91,7 +88,7 @@ def send_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> Ht
     return _form_page(model_admin, request, queue, "send", forms=[form], button=_("Send"))
 
 
-def enqueue_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+def enqueue_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
     """Enqueue a task: choose one, then fill in its arguments."""
     tasks = known_tasks()
     path = request.GET.get("task", "")
@@ -122,7 +119,7 @@ def enqueue_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
 # -- Removing ---------------------------------------------------------------------------------------------------------
 
 
-def purge_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+def purge_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
     """Remove all messages after the name was typed; messages newer than the page only if the user ticked that."""
     form = PurgeForm(queue.name, request.POST if request.method == "POST" else None)
     if form.is_valid():
@@ -159,7 +156,7 @@ def purge_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
 # -- Pausing ----------------------------------------------------------------------------------------------------------
 
 
-def pause_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+def pause_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
     """Pause or resume a queue; POST only."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
@@ -175,7 +172,7 @@ def pause_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
 # -- Dead letters -----------------------------------------------------------------------------------------------------
 
 
-def redrive_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+def redrive_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
     """Choose which dead letters are sent again; the question and the work follow."""
     form = RedriveForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
@@ -194,7 +191,7 @@ def redrive_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
     return _form_page(model_admin, request, queue, "redrive", forms=[form], button=_("Retry…"))
 
 
-def failures_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+def failures_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
     """Show dead letters by what went wrong; POST asks whether to redrive or delete all of one kind."""
     operation = OPERATIONS.get(request.POST.get("action", ""))
     if request.method == "POST" and operation is not None and operation.name in ("redrive", "delete_selected"):
@@ -241,7 +238,7 @@ VIEWS: Mapping[str, QueuePage] = {
 
 
 def _form_page(
-    model_admin: QueueAdmin,
+    model_admin: LiveAdmin,
     request: HttpRequest,
     queue: Queue,
     name: str,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -37,9 +37,7 @@ from .bulk_pages import SLICE_S
 from .failures import DeadLetterGroup, failure_groups
 from .formats import as_duration, visible
 from .logs import log
-
-if TYPE_CHECKING:
-    from .queues import QueueAdmin
+from .site import LiveAdmin
 
 #: How long one look at the page looks for messages that have ended.
 LOOK_S = 0.15
@@ -102,7 +100,7 @@ class ShownPlan:
         return self.plan.state == "sending" or self.plan.later > 0
 
 
-def retries_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+def retries_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
     """Show the retries of a dead-letter queue, or of one failure; POST begins, continues or cancels one."""
     failure = request.GET.get("failure", "")[:32]
     form = RateForm()
@@ -147,7 +145,7 @@ def _settled(place: QueueRef, plans: list[RetryPlan]) -> list[RetryPlan]:
     return found
 
 
-def _shown(model_admin: QueueAdmin, request: HttpRequest, place: QueueRef, plan: RetryPlan) -> ShownPlan:
+def _shown(model_admin: LiveAdmin, request: HttpRequest, place: QueueRef, plan: RetryPlan) -> ShownPlan:
     if plan.is_probe:
         title = _("Probe: one dead letter")
     else:
@@ -174,7 +172,7 @@ def _state_of(plan: RetryPlan) -> str:
 # -- Doing ------------------------------------------------------------------------------------------------------------
 
 
-def _act(model_admin: QueueAdmin, request: HttpRequest, queue: Queue, failure: str, form: RateForm) -> None:
+def _act(model_admin: LiveAdmin, request: HttpRequest, queue: Queue, failure: str, form: RateForm) -> None:
     client, action = queue.place.client, request.POST.get("action", "")
     if action in ("probe", "start"):
         group = failure_groups(queue.place).find(failure)
@@ -228,7 +226,7 @@ def _send_on(queue: Queue, plan_id: str) -> None:
             return
 
 
-def _cancel(model_admin: QueueAdmin, request: HttpRequest, queue: Queue, plan: RetryPlan) -> None:
+def _cancel(model_admin: LiveAdmin, request: HttpRequest, queue: Queue, plan: RetryPlan) -> None:
     client, until_s, returned = queue.place.client, time.monotonic() + SLICE_S, 0
     cancel(client, plan.id)
     for number in each_part(return_part, client, plan):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -21,17 +21,14 @@ from .cron_words import words_of
 from .formats import visible
 from .logs import log
 from .schedule_forms import ScheduleForm
-from .site import explanation_of
+from .site import LiveAdmin, explanation_of
 from .task_forms import CallForm
-
-if TYPE_CHECKING:
-    from .schedules import ScheduleAdmin
 
 #: What schedules.add() and its like raise for what cannot be done.
 REFUSALS = (RsmqError, ImproperlyConfigured, InvalidTask, TypeError, ValueError)
 
 
-def add_page(model_admin: ScheduleAdmin, request: HttpRequest) -> HttpResponse:
+def add_page(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
     """Choose a task, then say when and with which arguments it runs."""
     model_admin.demand(request, "add_schedule")
     tasks = known_tasks()
@@ -51,7 +48,7 @@ def add_page(model_admin: ScheduleAdmin, request: HttpRequest) -> HttpResponse:
     return _form_page(model_admin, request, task.module_path, [form, call], title=_("Add schedule"), back=back)
 
 
-def edit_page(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
+def edit_page(model_admin: LiveAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Change when a schedule runs, and with which arguments; its task stays."""
     row = model_admin.row_for(request, object_id, "change_schedule", "view_body")
     back = model_admin.address("schedule_change", row.pk)
@@ -78,7 +75,7 @@ def edit_page(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str) 
     )
 
 
-def delete_page(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
+def delete_page(model_admin: LiveAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Ask, then remove a schedule that was added at run time."""
     row = model_admin.row_for(request, object_id, "delete_schedule")
     if row.is_declared:
@@ -127,7 +124,7 @@ def _carried_out(form: ScheduleForm, act: Callable[[], object]) -> bool:
     return True
 
 
-def _answer(model_admin: ScheduleAdmin, request: HttpRequest, name: str, logged: str, text: str) -> HttpResponse:
+def _answer(model_admin: LiveAdmin, request: HttpRequest, name: str, logged: str, text: str) -> HttpResponse:
     entry = schedules.get(name)
     log(request, Schedule(name=name), logged)
     when = words_of(entry.schedule.timetable) if entry.schedule else "-"
@@ -135,15 +132,13 @@ def _answer(model_admin: ScheduleAdmin, request: HttpRequest, name: str, logged:
     return HttpResponseRedirect(model_admin.address("schedule_change", name))
 
 
-def _refused(model_admin: ScheduleAdmin, request: HttpRequest, row: Schedule) -> HttpResponse:
+def _refused(model_admin: LiveAdmin, request: HttpRequest, row: Schedule) -> HttpResponse:
     text = _("Schedule %(name)s is declared in the code, or its task is not known here: change it there.")
     model_admin.tell(request, text % {"name": visible(row.name)}, is_good=False)
     return HttpResponseRedirect(model_admin.address("schedule_change", row.pk))
 
 
-def _form_page(
-    model_admin: ScheduleAdmin, request: HttpRequest, task: str, forms: list[Any], **words: Any
-) -> HttpResponse:
+def _form_page(model_admin: LiveAdmin, request: HttpRequest, task: str, forms: list[Any], **words: Any) -> HttpResponse:
     about = format_html('{}: <span class="rsmq-mono">{}</span>', _("Task"), task)
     context = {"about": about, "forms": forms, "button": _("Save"), **words}
     return model_admin.own_page(request, "components/form.html", context)

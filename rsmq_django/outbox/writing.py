@@ -11,7 +11,7 @@ from ..conf.settings import get_settings
 from .models import OutboxMessage
 
 if TYPE_CHECKING:
-    from ..tasks.sending import Outgoing
+    from ..tasks.outgoing import Outgoing
 
 #: Name of the PostgreSQL notification that wakes relays.
 CHANNEL = "rsmq_outbox"

@@ -4,7 +4,7 @@ Nothing here runs a task: that is `worker/`. Redis calls are in `core/`, rows se
 """
 
 from .batch import BatchCall
-from .cancellation import acancel, cancel
+from .cancellation import acancel, cancel, cancel_tagged
 from .compat import TaskResult, TaskResultStatus
 from .expiry import TaskExpired
 from .interrupts import HardTimeout, TaskCancelled
@@ -15,7 +15,7 @@ from .registry import consumer
 from .retry import Postpone, Retry, TaskTimeout, exponential, fixed
 from .running import TaskContext, current_task, is_cancelled, lease_lost
 from .schedule import cron, every
-from .tags import cancel_tagged, tagged
+from .tags import tagged
 from .task import Task, task
 from .topic_task import bridge_topic, topic_task
 from .unique import Unique

@@ -40,11 +40,12 @@ from .compat import (
 )
 from .envelope import Unreadable
 from .lanes import by_lane, lane_of_call
+from .outgoing import Outgoing, prepare, split_arguments
 from .registry import check_no_consumer, check_queues, check_stays_sealed
 from .results import has_outbox, read_body, read_record, task_result
 from .round_trips import Sent
 from .sealing import peek
-from .sending import Outgoing, ahand_over, hand_over, prepare, split_arguments
+from .sending import ahand_over, hand_over
 from .sent_result import SentResult
 from .task import Arguments, Task, find_task
 

@@ -28,6 +28,7 @@ from .membership import failure_record, is_task_id, membership_of
 from .results import encode_error, has_outbox, proven_end, read_body, read_record
 from .sealing import CANCELLED as CANCELLED_CALL
 from .sealing import is_authentic, peek, sealed
+from .tags import check_tag, tagged_call, tags_of, untag
 from .task import find_task
 from .workflow_proofs import proven
 
@@ -222,13 +223,33 @@ def cancel_in_outbox(task_id: str) -> bool | None:
 
 def _untag(client: Client, place: _Place, task_id: str, body: bytes | None) -> list[Call[int]]:
     """Return the calls that remove a cancelled task from its tags."""
-    from .tags import tags_of, untag  # which cancels
-
     try:
         meta = peek(body or b"", queue_name=place.queue, message_id="-").meta or {}
     except Unreadable:
         return []
     return [untag(client.namespace, tag, [task_id]) for tag in tags_of(meta)]
+
+
+# -- Tasks with a tag -------------------------------------------------------------------------------------------------
+
+
+def cancel_tagged(tag: str) -> int:
+    """Cancel all unfinished tasks with this tag, and return how many there were. See cancel()."""
+    check_tag(tag)
+    count = 0
+    for alias in get_settings().connections:
+        client = get_client(alias)
+        while ids := client.run(tagged_call(client.namespace, tag)):
+            count += sum(map(_cancel_known, ids))
+            client.run(untag(client.namespace, tag, ids))
+    return count
+
+
+def _cancel_known(task_id: str) -> bool:
+    try:
+        return cancel(task_id)
+    except TaskResultDoesNotExist:
+        return False  # never sent, purged, or ended a moment ago
 
 
 # -- Tasks without a result record ------------------------------------------------------------------------------------

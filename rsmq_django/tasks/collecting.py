@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -20,15 +20,13 @@ from ..core import RsmqError
 from ..core.errors import MessageTooLong, OutcomeUnknown, PartlyDone, RedisFailure
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
 from ..core.log_lines import get_logger
+from .outgoing import Outgoing
 from .round_trips import Account, Outcome, Sent, joined, parted
-
-if TYPE_CHECKING:
-    from .sending import Outgoing
 
 logger = get_logger(__name__)
 
 #: Sends batches one after the other, and yields the outcome of each.
-Send = Callable[[Sequence["Outgoing"]], Iterator[Outcome]]
+Send = Callable[[Sequence[Outgoing]], Iterator[Outcome]]
 Then = Callable[[Sent], object]
 #: Maximum number of ids of lost calls in a log line.
 IDS_LOGGED = 20

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from ..core import RsmqError
 from ..core.errors import PartlyDone, QueueNotFound
@@ -18,12 +17,10 @@ from ..core.transport.call import Call
 from ..core.transport.call_steps import is_unknown, partly_done
 from ..core.transport.portions import portions
 from ..queues import aensure_queue, ensure_queue
+from .outgoing import Outgoing
 from .tags import note_tags, untag
 from .tracing import sending
 from .unique_sending import UniqueRounds
-
-if TYPE_CHECKING:
-    from .sending import Outgoing
 
 
 @dataclass(slots=True)

@@ -25,8 +25,8 @@ from ..conf.timetable import can_read_cron
 from ..core.errors import RedisFailure, RsmqError
 from ..core.tasks.schedules import tick_id
 from .lanes import lane_of_call
+from .outgoing import Outgoing, prepare
 from .proofs import keyring_of
-from .sending import Outgoing, prepare
 from .task import Task, find_task
 from .unknown_task import why_unknown
 

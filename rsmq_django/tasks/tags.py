@@ -1,4 +1,4 @@
-"""Tags: find and cancel tasks together.
+"""Tags: find tasks together; cancellation.py cancels them.
 
 A tag is stored before its tasks are sent, so that no task runs without its tag; a sender that dies in between leaves an
 unused id, which does no harm. Ids are removed when their tasks end.
@@ -14,8 +14,6 @@ from ..core.keys import QueueKeys, tag_key
 from ..core.limits import MAX_BATCH
 from ..core.transport.call import Call
 from ..queues import get_client
-from .cancellation import cancel
-from .compat import TaskResultDoesNotExist
 from .options import MAX_TAG_LENGTH, is_tag
 
 #: Expiry of entries that are not removed otherwise: those of purged messages. Counts from the task's due time.
@@ -30,36 +28,18 @@ def tags_of(meta: Mapping[str, Any]) -> list[str]:
 
 def tagged(tag: str) -> list[str]:
     """Return the ids of the unfinished tasks with this tag, up to a thousand from each connection."""
-    _check_tag(tag)
+    check_tag(tag)
     found: list[str] = []
     for alias in get_settings().connections:
         client = get_client(alias)
-        found += client.run(_tagged(client.namespace, tag))
+        found += client.run(tagged_call(client.namespace, tag))
     return found
 
 
-def cancel_tagged(tag: str) -> int:
-    """Cancel all unfinished tasks with this tag, and return how many there were. See cancel()."""
-    _check_tag(tag)
-    count = 0
-    for alias in get_settings().connections:
-        client = get_client(alias)
-        while ids := client.run(_tagged(client.namespace, tag)):
-            count += sum(map(_cancel, ids))
-            client.run(untag(client.namespace, tag, ids))
-    return count
-
-
-def _check_tag(tag: object) -> None:
+def check_tag(tag: object) -> None:
+    """Raise ValueError for a value that is not a tag."""
     if not is_tag(tag):
         raise ValueError(f"{tag!r} is no tag; a tag is one text of 1 to {MAX_TAG_LENGTH} printable characters")
-
-
-def _cancel(task_id: str) -> bool:
-    try:
-        return cancel(task_id)
-    except TaskResultDoesNotExist:
-        return False  # never sent, purged, or ended a moment ago
 
 
 def note_tags(namespace: str, tags: Sequence[str], task_ids: Sequence[str], *, due_in_s: float) -> Call[int]:
@@ -79,7 +59,8 @@ def untag_ended(namespace: str, keys: QueueKeys, tag: str, ended: Sequence[tuple
     return Call("tasks/untag_ended", (tag_key(namespace, tag), keys.messages), words, int, repeatable=True)
 
 
-def _tagged(namespace: str, tag: str) -> Call[list[str]]:
+def tagged_call(namespace: str, tag: str) -> Call[list[str]]:
+    """Return the call that reads the ids of up to a thousand unfinished tasks with this tag."""
     return Call("tasks/tagged", (tag_key(namespace, tag),), (MAX_BATCH,), _read_ids, repeatable=True)
 
 

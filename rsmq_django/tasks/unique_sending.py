@@ -8,15 +8,12 @@ three exchanges for a thousand calls, with any outcomes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..core import RsmqError
 from ..core.transport.call import Call
 from ..core.transport.call_steps import is_unknown, partly_done
+from .outgoing import Outgoing
 from .unique import Accepted, Holder
-
-if TYPE_CHECKING:
-    from .sending import Outgoing
 
 
 class UniqueRounds:

@@ -25,12 +25,12 @@ from .backend import RSMQBackend
 from .compat import InvalidTask
 from .lanes import by_lane, lane_of_call, lane_of_later_call
 from .membership import META, Membership, Ref, Takes, callbacks
+from .outgoing import Outgoing
+from .outgoing import prepare as prepare_calls
 from .proofs import owner_of
 from .results import UNFINISHED_TTL_S
 from .round_trips import in_portions
 from .route import result_ttl_s
-from .sending import Outgoing
-from .sending import prepare as prepare_calls
 from .task import Task
 from .tracing import sending
 from .workflow_proofs import member_fields, proven

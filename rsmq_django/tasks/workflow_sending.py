@@ -23,8 +23,9 @@ from ..core.transport.call import Call
 from ..core.transport.connection import Command
 from ..core.transport.portions import portions, size_of_call
 from ..queues import aensure_queue, ensure_queue
+from .outgoing import Outgoing
 from .round_trips import asend_together, round_trips, send_together, spans_of, tagging
-from .sending import Outgoing, after_commit, in_transaction, is_in_transaction, is_only_of_test
+from .sending import after_commit, in_transaction, is_in_transaction, is_only_of_test
 from .task import Task
 from .workflow_plan import Invocation, Member, Step, WorkflowPlan
 from .workflow_progress import WorkflowSending, WorkflowStopped, give_up

@@ -14,8 +14,8 @@ from rsmq_django.core.queue.moves import purge
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import Retry, Task, Unique, tagged
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
+from rsmq_django.tasks.outgoing import prepare
 from rsmq_django.tasks.round_trips import send
-from rsmq_django.tasks.sending import prepare
 from rsmq_django.worker.execute.execution import Execution
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until

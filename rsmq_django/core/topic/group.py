@@ -13,23 +13,22 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, Protocol, TypeVar, get_args
 
 from ..errors import InvalidValue
 from ..limits import MAX_BATCH, checked_count
 from ..limits import milliseconds as short_milliseconds
 from ..transport.call import Argument, Call
 from ..transport.call_steps import arun_in_turn, run_in_turn
-from .keys import checked_group, dead_letter_topic, group_keys, topic_keys
+from ..transport.client import Client
+from .keys import TopicKeys, checked_group, dead_letter_topic, group_keys, topic_keys
 from .listing import register_call
 from .records import GroupStatus, SeekResult, TopicBatch, TopicMessage
 from .replies import read_batch, read_group_status, read_leased, read_seek
 from .seeking import Target, seek_words
-from .waiting import Patience
+from .waiting import Patience, Waiter
 
-if TYPE_CHECKING:
-    from .topic import Topic
-
+T = TypeVar("T")
 Start = Literal["earliest", "latest", "error"]
 Held = TopicMessage | int
 
@@ -65,10 +64,25 @@ class GroupOptions:
             raise InvalidValue(f"max_deliveries is {most!r}; it must be a whole number between 0 and {MAX_DELIVERIES}")
 
 
+class ReadTopic(Protocol):
+    """A topic, as far as a group needs it."""
+
+    name: str
+    client: Client
+    keys: TopicKeys
+    waiter: Waiter
+
+    def run(self, call: Call[T]) -> T:
+        """Run a call."""
+
+    async def arun(self, call: Call[T]) -> T:
+        """See run()."""
+
+
 class ConsumerGroup:
     """A group of a topic, created with `Topic.group()`. It is thread-safe."""
 
-    def __init__(self, topic: Topic, name: str, options: GroupOptions) -> None:
+    def __init__(self, topic: ReadTopic, name: str, options: GroupOptions) -> None:
         self.topic = topic
         self.name = checked_group(name)
         self.options = options

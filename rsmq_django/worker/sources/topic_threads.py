@@ -125,8 +125,8 @@ class TopicThreads:
             backoff.over()
 
     def _topics(self) -> Sequence[Topic]:
-        topics = {(thread.group.topic.name, id(thread.group.client)): thread.group.topic for thread in self.threads}
-        return list(topics.values())
+        places = {(group.topic.name, id(group.client)): group for group in (thread.group for thread in self.threads)}
+        return [Topic(group.topic.name, group.client) for group in places.values()]
 
     # -- Creation of the threads --------------------------------------------------------------------------------------
 
