@@ -81,7 +81,8 @@ def entrances() -> Iterator[str]:
         if application.startswith("rsmq_django"):
             command = load_command_class(application, name)
             if isinstance(command, Entrance) and command.path:
-                yield f"| `{name}` | `{' '.join(command.path)}` |"
+                needs = "" if application == "rsmq_django" else f" (with `{application}` in INSTALLED_APPS)"
+                yield f"| `{name}`{needs} | `{' '.join(command.path)}` |"
     yield ""
 
 

@@ -266,7 +266,8 @@ def task(
     def declare(function: Callable[..., Any]) -> Any:
         for name in options:
             if name not in DJANGO_OPTIONS and name not in OPTION_NAMES:
-                raise TypeError(f"a task has no option {name!r}. {nearest(name, {*DJANGO_OPTIONS, *OPTION_NAMES})}")
+                known = {"backend", "queue_name", *DJANGO_OPTIONS, *OPTION_NAMES}
+                raise TypeError(f"a task has no option {name!r}. {nearest(name, known)}")
         task_class = task_backends[backend].task_class
         # Another backend (for example Django's immediate one in tests) does not have our options.
         ours = options if issubclass(task_class, Task) else {k: v for k, v in options.items() if k in DJANGO_OPTIONS}

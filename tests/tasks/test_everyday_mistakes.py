@@ -59,6 +59,15 @@ def test_misspelt_methods_are_suggested(paint: Task[..., Any]):
         paint.enqeue  # type: ignore[attr-defined]  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("misspelt", "right"),
+    [("queue", "queue_name"), ("queue_nam", "queue_name"), ("backnd", "backend"), ("timeout", "timeout_s")],
+)
+def test_misspelt_options_of_a_task_are_suggested(project: Configure, misspelt: str, right: str):
+    with pytest.raises(TypeError, match=f"a task has no option '{misspelt}'. Did you mean '{right}'"):
+        declare(lambda: None, **{misspelt: "default"})
+
+
 def test_calling_a_task_directly_explains_how_to_enqueue_it(paint: Task[..., Any]):
     with pytest.raises(TypeError, match=r"\.enqueue\(\.\.\.\) sends it to a worker, .*\.call\(\.\.\.\) runs it here"):
         paint("red")  # type: ignore[operator]
