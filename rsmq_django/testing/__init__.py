@@ -4,11 +4,11 @@ Nothing is faked: calls are sent, retried and dead-lettered as in production. No
 fixture is in `pytest_plugin.py`. The tests of this project are not part of the package (`tests/`).
 """
 
+from .enqueued import DeadLetter, Enqueued, get_client_of
 from .kit import Kit, private_kit, private_queues
 from .running import Run
 from .server import private_server_url, settings_on_private_server
 from .topics import TopicRun
-from .waiting import DeadLetter, Enqueued, get_client_of
 
 __all__ = [
     "DeadLetter",

@@ -17,11 +17,11 @@ from ..tasks.call_key import bound_arguments
 from ..tasks.envelope import Envelope, decode
 from ..tasks.task import find_task, registered_tasks
 from .commits import commit, hooks_that_run_once, is_anything_waiting
+from .enqueued import DeadLetter, Enqueued, all_clients, all_queues, calls_in, get_client_of, stored_in
 from .firing import fire
 from .running import Run, bursts_on, send_from_outbox
 from .server import settings_on_private_server
 from .topics import TopicRun, pass_time_of_topics, run_topics
-from .waiting import DeadLetter, Enqueued, all_clients, all_queues, calls_in, get_client_of, stored_in
 
 #: Limit for tasks that endlessly send themselves again.
 MOST_RUNS = 10_000
