@@ -63,7 +63,7 @@ def redrive(  # noqa: PLR0913 - public: a filter or a limit each, all optional
     for part in transfer.slices():
         redrive_slice(transfer, part, to)
         on_progress(transfer.moved.total())
-    return Redriven(transfer.moved, +transfer.stayed)  # without reasons that stopped none
+    return Redriven(transfer.moved, transfer.stayed)
 
 
 def transfer_from(

@@ -93,7 +93,7 @@ def operate(
     name, seen = names_of(rows), seen_counts(request, keys)  # read before the messages are gone
     ids: list[bytes] = []
     tally, by_place = Tally(moved_ids=ids), by_queue(seen)
-    tally.stayed[GONE] += len(seen) - sum(map(len, by_place.values()))
+    tally.leave(GONE, len(seen) - sum(map(len, by_place.values())))
     for place, receive_counts in by_place.items():
         before = len(ids)
         try:

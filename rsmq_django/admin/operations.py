@@ -137,7 +137,7 @@ def as_seen(place: QueueRef, receive_counts: Mapping[bytes, int | None], tally: 
     for at in range(0, len(ids), MAX_BATCH):
         call = pick(place.client.namespace, place.name, ids[at : at + MAX_BATCH], body_bytes=NO_BODY)
         found += place.client.run(call).messages
-    tally.stayed[GONE] += len(ids) - len(found)
+    tally.leave(GONE, len(ids) - len(found))
     return [_with_count(message, receive_counts[message.position.message_id]) for message in found]
 
 

@@ -61,7 +61,7 @@ def so_far(transfer: Transfer, verb: str, unsure: int) -> str:
 
 def print_result(session: Session, transfer: Transfer, verb: str) -> None:
     """Print the result. Raises MessagesStayed when messages that exist could not be moved."""
-    stayed = {word: number for word, number in transfer.stayed.items() if number}
+    stayed = dict(transfer.stayed)
     moved = transfer.moved.total()
     if session.json:
         word = verb.replace(" ", "_")

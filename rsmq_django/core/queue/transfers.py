@@ -48,6 +48,11 @@ class Tally:
         """Return the number of messages with an outcome."""
         return self.moved.total() + self.stayed.total()
 
+    def leave(self, reason: str, number: int) -> None:
+        """Count messages that stayed. A reason without messages is not listed."""
+        if number:
+            self.stayed[reason] += number
+
     def note(self, target: str, messages: Sequence[StoredMessage], verdicts: Sequence[Verdict | str]) -> None:
         """Count the verdicts of one script; a text is the new id of a message that was sent again."""
         for message, verdict in zip(messages, verdicts, strict=True):
@@ -108,7 +113,7 @@ class Transfer:
         for at in range(0, len(self.ids), MAX_SLICE):
             part = self.ids[at : at + MAX_SLICE]
             found = self.client.run(pick(self.client.namespace, self.source, part, body_bytes=NO_BODY)).messages
-            self.stayed[GONE] += len(part) - len(found)
+            self.tally.leave(GONE, len(part) - len(found))
             yield found
 
     def _scanned(self) -> Iterator[list[StoredMessage]]:
@@ -171,7 +176,7 @@ def redrive_messages(
 ) -> None:
     """Send dead letters to `target`, or each to its original queue."""
     groups, homeless = by_target(source, messages, target)
-    tally.stayed[NO_ORIGIN] += len(homeless)
+    tally.leave(NO_ORIGIN, len(homeless))
     for home, group in groups.items():
         for part in cut(group):
             tally.note(home, part, client.run(redrive(client.namespace, source, home, part)))
@@ -187,7 +192,7 @@ def preview(transfer: Transfer, *, to: str | None = None) -> Counter[tuple[str, 
     found: Counter[tuple[str, str, str, str]] = Counter()
     for part in transfer.candidates():
         groups, homeless = by_target(transfer.source, part, to)
-        transfer.stayed[NO_ORIGIN] += len(homeless)
+        transfer.tally.leave(NO_ORIGIN, len(homeless))
         for home, messages in groups.items():
             found.update((home, *_kind(message)) for message in messages)
     return found
