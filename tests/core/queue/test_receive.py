@@ -67,6 +67,20 @@ def test_receive_writes_exactly_the_format(server: PrivateServer, queue: Queue):
     assert server.redis.hget("rsmq:jobs:Q", f"{message_id}:fr") == str(message.first_received_ms).encode()
 
 
+@pytest.mark.parametrize(("stored", "count", "has_first_receive"), [(b"0", 1, True), (b"2", 3, False)])
+def test_time_of_the_first_receive_is_stored_with_a_counter_that_begins_at_zero(
+    server: PrivateServer, queue: Queue, stored: bytes, count: int, has_first_receive: bool
+):
+    message_id = queue.send(b"x")
+    server.redis.hset("rsmq:jobs:Q", f"{message_id}:rc", stored)  # another program has counted, without a time
+
+    message = queue.receive()
+
+    assert message is not None and message.receive_count == count
+    assert (message.first_received_ms is not None) == has_first_receive
+    assert server.redis.hexists("rsmq:jobs:Q", f"{message_id}:fr") == has_first_receive
+
+
 def test_score_of_a_received_message_is_the_end_of_its_lease(server: PrivateServer, queue: Queue):
     queue.send(b"x")
 

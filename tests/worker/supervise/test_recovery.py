@@ -16,7 +16,13 @@ from rsmq_django.tasks.limits import keys_of_limit
 from rsmq_django.tasks.tags import note_tags, tagged
 from rsmq_django.worker.delivery import WorkQueue
 from rsmq_django.worker.fetch.queues import queue_settings, work_queues_by_client
-from rsmq_django.worker.lease.inflight import expire_inflight, read_inflight, release_unknown, renew_inflight
+from rsmq_django.worker.lease.inflight import (
+    expire_inflight,
+    held_queues,
+    read_inflight,
+    release_unknown,
+    renew_inflight,
+)
 from rsmq_django.worker.report.statistics import Statistics
 from rsmq_django.worker.supervise.recovery import Death, _read_held, recover
 from tests.redis_server import PrivateServer
@@ -94,6 +100,12 @@ def test_places_in_limits_are_free_at_once(worker: DeadWorker, server: PrivateSe
 
 def counted(server: PrivateServer) -> dict[bytes, bytes]:
     return dict(server.redis.hgetall("rsmq::released:default"))
+
+
+def test_queues_of_leased_messages_are_named_once_and_other_fields_are_left_out(client: Client, server: PrivateServer):
+    server.redis.hset("rsmq::worker:w", mapping={"1 jobs": "a 1", "2 jobs": "b 1", "3 mail": "c 1", "not a batch": "x"})
+
+    assert sorted(*held_queues(client, ["rsmq::worker:w"])) == ["jobs", "mail"]
 
 
 def test_running_message_becomes_ready_later_and_counts_a_crash(
