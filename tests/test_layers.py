@@ -181,5 +181,5 @@ def test_modules_of_the_worker_import_their_own_floor_and_lower_ones(name: str):
 
 
 def test_imports_of_the_worker_were_found():
-    assert "rsmq_django.worker.sources.queues" in WORKER_EDGES["rsmq_django.worker.worker"]
+    assert "rsmq_django.worker.sources.making" in WORKER_EDGES["rsmq_django.worker.worker"]
     assert all(imported for name, imported in WORKER_EDGES.items() if ".supervise.supervisor" in name)

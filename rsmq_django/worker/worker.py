@@ -16,20 +16,18 @@ from ..core.log_lines import get_logger
 from .delivery import Delivery
 from .execute.batch import executions_of, in_batches, to_interrupt
 from .execute.execution import Execution
-from .execute.limits import admit
 from .execute.pool import Pool, Runnable
 from .execute.quarantine import Quarantine
 from .execute.stacks import StackReporter
 from .fetch.polling import IdleTurn
-from .fetch.queues import split_reliable, work_queues_by_client
-from .fetch.wakeup import Subscription, Wakeup
+from .fetch.queues import split_reliable
+from .fetch.wakeup import Wakeup
 from .lease.inflight import sign_off
 from .outcomes import Outcome, Released
 from .report.notifications import Notifier, log_outcome
 from .report.shared_state import SharedState
-from .sources.queues import QueueSource
-from .sources.reliable import ReliableSource, make_reliable_sources
-from .sources.reliable_queue import ReliableWakeUp
+from .sources.making import make_sources
+from .sources.source import Source, SourceContext
 from .sources.topic import TopicPlan
 from .sources.topic_threads import TopicThreads
 from .stopping import Stopping
@@ -105,10 +103,14 @@ class Worker:
             on_interruption=self._on_interruption,
             renews_threads=shared_state is None,
         )
-        self.sources: list[QueueSource | ReliableSource] = [
-            *self._make_queue_sources(queues),
-            *self._make_reliable_sources(),
-        ]
+        context = SourceContext(
+            notifier=self.notifier,
+            poll_interval_s=options.poll_interval_s,
+            wake=self.pool.wake_unless_ahead,
+            shared_state=shared_state,
+            idle_turns=idle_turns,
+        )
+        self.sources: list[Source] = make_sources(queues, options.reliable, context)
         plan = TopicPlan(self.wakeup.wake, until_drained=options.until_drained, until_empty=options.until_empty)
         self.topics = TopicThreads(plan, names=options.topics, worker_id=options.worker_id)
         self.quarantine = Quarantine(self.pool)
@@ -118,38 +120,15 @@ class Worker:
         self._is_orphan = False
         self._stopping = Stopping(self.wakeup, grace_s=options.shutdown_timeout_s, shared_state=shared_state)
 
-    def _make_queue_sources(self, queues: Sequence[QueueSettings]) -> list[QueueSource]:
-        return [
-            QueueSource(
-                client,
-                work_queues,
-                notifier=self.notifier,
-                poll_interval_s=self.options.poll_interval_s,
-                wake=self.pool.wake_unless_ahead,
-                shared_state=self.shared_state,
-                idle_turns=self._idle_turns,
-                connection_number=number,
-            )
-            for number, (client, work_queues) in enumerate(work_queues_by_client(queues, self.options.worker_id))
-        ]
-
-    def _make_reliable_sources(self) -> list[ReliableSource]:
-        return make_reliable_sources(
-            self.options.reliable,
-            notifier=self.notifier,
-            poll_interval_s=self.options.poll_interval_s,
-            wake=self.pool.wake_unless_ahead,
-            shared_state=self.shared_state,
-        )
-
     # -- Start and signals --------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
         """Work until stopped or done. Returns whether every task that was begun could end."""
         self.pool.start()
         self.topics.start()
-        subscriptions = [self._subscribe(source) for source in self.sources]
         try:
+            for source in self.sources:
+                source.start(self.wakeup, self._may_fetch)
             while not self._is_done():
                 self._turn()
                 self._prepare_fetches()
@@ -160,8 +139,8 @@ class Worker:
         finally:
             self.topics.stop()
             self.pool.stop()
-            for subscription in subscriptions:
-                subscription.stop()
+            for source in self.sources:
+                source.stop()
             self.wakeup.close()
 
     def handle_signals(self) -> None:
@@ -203,22 +182,6 @@ class Worker:
         """Stop receiving, release waiting messages, and let running tasks continue for up to this time."""
         self._stopping.stop(within_s=within_s)
 
-    def _subscribe(self, source: QueueSource | ReliableSource) -> Subscription | ReliableWakeUp:
-        if isinstance(source, ReliableSource):
-            source.wake_up.start()
-            return source.wake_up
-        channels = [work_queue.queue.keys.channel for work_queue in source.queues]
-        subscription = Subscription(
-            source.client,
-            channels,
-            fetch=lambda: self._may_fetch() and source.send_prepared_fetch(),
-            on_publish=source.note_publish,
-            on_cancellation=source.suspect_cancellations,
-            has_wakeup=lambda: source.has_wakeup,
-        )
-        self.wakeup.subscribe(subscription)
-        return subscription
-
     # -- One turn of the main loop ------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
@@ -252,7 +215,7 @@ class Worker:
 
     def _note_health(self) -> None:
         """Tell the supervisor and the other processes that the main loop turns."""
-        if self.shared_state is not None and not any(source.backoff.is_on for source in self.sources):
+        if self.shared_state is not None and not any(source.is_unavailable for source in self.sources):
             self.shared_state.note_poll()
         if self._idle_turns is not None:
             self._idle_turns.note_idle(self._room() > 0)
@@ -268,22 +231,20 @@ class Worker:
         is_paused = self.shared_state is not None and self.shared_state.is_paused
         return self.stop_by is None and not is_paused and not any(source.is_fetch_pending for source in self.sources)
 
-    def _take(self, source: QueueSource | ReliableSource) -> Iterator[Execution]:
+    def _take(self, source: Source) -> Iterator[Execution]:
         deliveries = source.exchange(min(self._room(), self.pool.portion), at_most=self._left)
         if deliveries and self._may_fetch_ahead(deliveries):
             room = min(self._room() - len(deliveries), self.pool.portion)
             source.fetch_ahead(room, at_most=self._left - len(deliveries))
         notifier = self.notifier
         arrived = [Execution(delivery, sink=source, notifier=notifier) for delivery in deliveries]
-        if source.statistics is not None and arrived:
-            source.statistics.arrived(arrived)
+        source.note_arrived(arrived)
         if self.stop_by is not None:  # the exchange was pending when the stop came
             _give_back(arrived)
             return
         if arrived:
             self.notifier.find_listeners()
-        is_limited = bool(arrived) and not isinstance(source, ReliableSource)
-        for execution in admit(source.client, arrived) if is_limited else arrived:
+        for execution in source.admit(arrived):
             self.taken += 1
             yield execution
 
@@ -360,7 +321,7 @@ class Worker:
         since = max(self._stopping.began_at, self.pool.moved_at)
         waiting = [source for source in self.sources if not source.is_idle]
         is_patient = time.monotonic() < since + RECONNECT_WITHIN_S
-        return not is_patient and self.topics.is_idle and all(each.backoff.is_on for each in waiting)
+        return not is_patient and self.topics.is_idle and all(each.is_unavailable for each in waiting)
 
     @property
     def _is_stuck(self) -> bool:
@@ -372,7 +333,7 @@ class Worker:
     @property
     def holds_nothing(self) -> bool:
         """Return whether it is certain that no message of this worker needs recovery."""
-        return all(source.holds_nothing for source in self.sources if isinstance(source, QueueSource))
+        return all(source.holds_nothing for source in self.sources)
 
     def _release_the_rest(self) -> bool:
         """Release running messages, so that another worker can run them at once. Returns whether there were none."""
@@ -396,14 +357,14 @@ class Worker:
     def _left_to_supervisor(self, running: Sequence[Execution]) -> set[Execution]:
         """Return the running executions whose messages the supervisor releases after the end of this process.
 
-        Their functions continue until then, and no other worker may run the same message at the same time. The
-        supervisor does not release messages of reliable queues: this worker does, a moment before its end.
+        Their functions continue until then, and no other worker may run the same message at the same time.
         """
         is_supervised = self.shared_state is not None and not self._is_orphan
-        return {each for each in running if is_supervised and isinstance(each.sink, QueueSource)}
+        released = [source for source in self.sources if source.is_released_by_supervisor]
+        return {each for each in running if is_supervised and each.sink in released}
 
 
-def _log_unreported(sources: Sequence[QueueSource | ReliableSource]) -> int:
+def _log_unreported(sources: Sequence[Source]) -> int:
     """Log how many outcomes Redis does not know, and return the number."""
     unreported = sum(source.unreported for source in sources)
     if unreported:

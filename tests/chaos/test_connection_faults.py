@@ -17,7 +17,7 @@ from rsmq_django.tasks import Task, TaskContext, fixed
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
-from tests.worker.workshop import Configure, declare, the_dead_letter, working
+from tests.worker.workshop import Configure, declare, queue_source, the_dead_letter, working
 
 pytestmark = pytest.mark.slow
 
@@ -144,7 +144,7 @@ def test_outcome_that_could_not_be_sent_is_sent_when_the_network_is_back(proxy: 
         wait_until(lambda: worker.pool.sync_count == 1)
         proxy.black_hole()
         release.set()
-        wait_until(lambda: worker.sources[0].backoff.is_on)
+        wait_until(lambda: queue_source(worker).backoff.is_on)
         proxy.release()
         wait_until(is_empty)
 
@@ -167,12 +167,12 @@ def test_cut_of_three_quarters_of_the_visibility_timeout_repeats_nothing(
     declared.enqueue("ended")
     direct = Queue("default", Client(Connection(server.url, timeout_s=15)))
     with working(threads=2) as worker:
-        leases = worker.sources[0].leases
+        leases = queue_source(worker).leases
         wait_until(lambda: len(ran) == 2 and not leases.has_unnoted_start())
         proxy.refuse()
         proxy.reset_connections()
         release_ended.set()
-        wait_until(lambda: worker.sources[0].backoff.is_on)
+        wait_until(lambda: queue_source(worker).backoff.is_on)
         pass_time(direct, seconds=300)
         for held in leases.held():
             held.renewed_at -= 300

@@ -42,7 +42,7 @@ from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site.journal import Journal
-from tests.worker.workshop import Configure, dead_letters, declare, working
+from tests.worker.workshop import Configure, dead_letters, declare, queue_source, working
 
 pytestmark = pytest.mark.slow
 
@@ -482,7 +482,7 @@ def test_messages_of_a_late_fetch_are_released(
     project()
 
     with working() as worker:
-        wait_until(lambda: worker.sources[0].is_empty)
+        wait_until(lambda: queue_source(worker).is_empty)
         ghost = hold(server, worker.options.worker_id)
 
         wait_until(lambda: get_queue("default-dead").attributes().messages)  # it was given back, taken, and is no task
@@ -504,7 +504,7 @@ def test_damaged_dead_letter_queue_blocks_nothing_and_loses_nothing(
     good = declare(lambda name: done.append(name))
 
     with working() as worker:
-        (source,) = worker.sources
+        source = queue_source(worker)
         wait_until(lambda: source.pending.refused)
         good.enqueue("good")
         wait_until(lambda: done)

@@ -16,7 +16,7 @@ from rsmq_django.worker.delivery import AckWaiter
 from rsmq_django.worker.execute.execution import Execution
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, new_worker, work, working
+from tests.worker.workshop import Configure, declare, new_worker, queue_source, work, working
 
 COUNT = 12
 
@@ -37,7 +37,7 @@ async def coroutine() -> None:
 def test_slot_of_a_run_is_free_when_its_outcome_is_settled(project: Configure, run: Any):
     declare(ack="each")(run).enqueue()
     worker = new_worker(threads=1, async_tasks=1)
-    source = worker.sources[0]
+    source = queue_source(worker)
     worker.pool.start()
 
     (delivery,) = wait_until(lambda: source.exchange(1))
@@ -139,7 +139,7 @@ def test_attempt_that_only_waits_for_redis_when_a_shutdown_ends_is_not_released(
 ):
     declare(ack="each")(function).enqueue()
     worker = new_worker(threads=1)
-    (source,) = worker.sources
+    source = queue_source(worker)
     worker.pool.start()
     (delivery,) = wait_until(lambda: source.exchange(1))
     worker.pool.submit(Execution(delivery, sink=source, notifier=worker.notifier))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,16 +21,12 @@ class Server:
     is_empty: bool = True
     is_drained: bool = True
     is_stuck: bool = False
-    is_away: bool = False
-    backoff: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.backoff = SimpleNamespace(is_on=self.is_away)
+    is_unavailable: bool = False
 
 
 BUSY = Server(is_idle=False, is_empty=False, is_drained=False)
 STUCK = Server(is_idle=False, is_empty=False, is_drained=False, is_stuck=True)
-AWAY = Server(is_idle=False, is_away=True)
+AWAY = Server(is_idle=False, is_unavailable=True)
 DELAYED = Server(is_empty=False)
 READY = Server(is_empty=False, is_drained=False)
 

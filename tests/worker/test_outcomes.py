@@ -20,6 +20,7 @@ from tests.worker.workshop import (
     dead_letters,
     declare,
     new_worker,
+    queue_source,
     send_raw,
     the_dead_letter,
     work,
@@ -523,7 +524,7 @@ def test_successes_of_first_and_later_deliveries_end_in_one_call(project: Config
     queue.change_visibility(again, 0)
     queue.send("first")
     worker = new_worker()
-    (source,) = worker.sources
+    source = queue_source(worker)
     deliveries = wait_until(lambda: source.exchange(2))
     assert sorted(delivery.message.receive_count for delivery in deliveries) == [1, 2]
     executions = [Execution(delivery, sink=source, notifier=worker.notifier) for delivery in deliveries]

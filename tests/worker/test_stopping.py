@@ -18,7 +18,7 @@ from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, new_worker, send_raw, until, work, working
+from tests.worker.workshop import Configure, declare, new_worker, queue_source, send_raw, until, work, working
 
 
 class Gate:
@@ -227,7 +227,7 @@ def test_giving_back_counts_once_when_the_reply_was_lost(configure: Configure, s
         proxy.lose_reply_to(script.sha1.encode())
         worker.stop(within_s=60)
 
-        wait_until(lambda: len(worker.sources[0].leases) == 1)
+        wait_until(lambda: len(queue_source(worker).leases) == 1)
         assert set(server.redis.hvals("rsmq::released:default")) == {b"1"}
         gate.open.set()
         thread.join(90)
@@ -255,7 +255,7 @@ def test_other_worker_takes_over_messages_queued_behind_slow_tasks(
 
 def test_stopping_an_idle_worker_ends_it(project: Configure):
     with working(poll_interval_s=60) as worker:
-        wait_until(lambda: worker.sources[0].is_empty)
+        wait_until(lambda: queue_source(worker).is_empty)
 
         worker.stop(within_s=60)  # and `working` sees that it ends
 
@@ -267,7 +267,7 @@ def test_outcome_that_was_sent_when_the_server_failed_counts_as_not_reported(
         configure(url=proxy.url)
         send_raw(b"1")
         worker = new_worker()
-        (source,) = worker.sources
+        source = queue_source(worker)
         (held,) = source.exchange(1)
         assert source.selector.is_settled or source.exchange(0) == []
         source.settle(Execution(held, sink=source, notifier=worker.notifier), NOTHING_RETURNED)

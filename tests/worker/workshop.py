@@ -20,6 +20,8 @@ import pytest
 from rsmq_django.core import Message
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import registry, task
+from rsmq_django.worker.sources.queues import QueueSource
+from rsmq_django.worker.sources.reliable import ReliableSource
 from rsmq_django.worker.worker import Worker, WorkerOptions, make_worker
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -109,9 +111,23 @@ def working(*queue_names: str, **options: Any) -> Iterator[Worker]:
         assert not thread.is_alive(), "the worker did not stop"
 
 
+def queue_source(worker: Worker) -> QueueSource:
+    """Return the only source of a worker on RSMQ queues of one connection."""
+    (source,) = worker.sources
+    assert isinstance(source, QueueSource)
+    return source
+
+
+def reliable_source(worker: Worker) -> ReliableSource:
+    """Return the source of a worker for the reliable queues of one connection."""
+    (source,) = [source for source in worker.sources if isinstance(source, ReliableSource)]
+    return source
+
+
 def let_leases_be_renewed(worker: Worker) -> None:
     """Let half of its lease pass for each message that a worker holds, and wait until it has renewed what is due."""
-    for leases in [source.leases for source in worker.sources]:
+    sources = [source for source in worker.sources if isinstance(source, QueueSource | ReliableSource)]
+    for leases in [source.leases for source in sources]:
         for held in leases.held():
             held.renewed_at -= held.work_queue.lease_s / 2
         leases._quiet_until = 0.0

@@ -17,9 +17,11 @@ from ...core.log_lines import get_logger
 from ...core.transport.backoff import ReconnectBackoff
 from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
+from ..execute.limits import admit
 from ..fetch.exchange import Fetched, FetchParts, FetchStep, PendingExchange, PreparedFetch, Step
 from ..fetch.polling import IdleTurn, PollSchedule
 from ..fetch.queue_selector import FetchOrder, QueueSelector
+from ..fetch.wakeup import Subscription, Wakeup
 from ..lease.inflight import Heartbeat, Undelivered
 from ..lease.leases import Cancellations, Leases, renewal_calls
 from ..lease.pending import PendingSettlements, StartNotes, starts_to_note
@@ -49,6 +51,8 @@ MOST_LAST_FAILURES = 2
 
 class QueueSource:
     """Works on some queues of one connection, in the given order: messages of the first queue come first."""
+
+    is_released_by_supervisor = True
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class QueueSource:
             client, self.inflight_key, self.selector, self.poll_schedule, self.leases, self.clock, self._note_fetched
         )
         self._prepared_fetch = PreparedFetch(self.fetch_parts)
+        self._subscription: Subscription | None = None
         #: The exchange that was sent and not read yet.
         self._pending_exchange: PendingExchange | None = None
         #: Without a supervisor there is none to send.
@@ -101,6 +106,25 @@ class QueueSource:
     def queues(self) -> Sequence[WorkQueue]:
         """Return the queues and their priority bands, in the order of the worker's list."""
         return self.selector.queues
+
+    # -- Start and end ------------------------------------------------------------------------------------------------
+
+    def start(self, wakeup: Wakeup, may_fetch: Callable[[], bool]) -> None:
+        """Subscribe to published messages and cancellations."""
+        self._subscription = Subscription(
+            self.client,
+            [work_queue.queue.keys.channel for work_queue in self.queues],
+            fetch=lambda: may_fetch() and self.send_prepared_fetch(),
+            on_publish=self.note_publish,
+            on_cancellation=self.suspect_cancellations,
+            has_wakeup=lambda: self.has_wakeup,
+        )
+        wakeup.subscribe(self._subscription)
+
+    def stop(self) -> None:
+        """Close the subscription."""
+        if self._subscription is not None:
+            self._subscription.stop()
 
     # -- Called by any thread -----------------------------------------------------------------------------------------
 
@@ -215,10 +239,24 @@ class QueueSource:
         self.cancellations.suspect_all()
         self._wake()
 
+    def note_arrived(self, executions: Sequence[Execution]) -> None:
+        """Count received messages."""
+        if self.statistics is not None and executions:
+            self.statistics.arrived(executions)
+
+    def admit(self, executions: Sequence[Execution]) -> Sequence[Execution]:
+        """Return the messages that may run now, by the limits of their tasks."""
+        return admit(self.client, executions)
+
     @property
     def has_settlements(self) -> bool:
         """Return whether outcomes are pending, or were sent without a reply yet."""
         return bool(self.pending.count) or self.is_fetch_pending
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Return whether the server did not answer the last exchange."""
+        return self.backoff.is_on
 
     @property
     def is_idle(self) -> bool:

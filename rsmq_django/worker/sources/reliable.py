@@ -21,6 +21,7 @@ from ...core.transport.backoff import ReconnectBackoff
 from ...queues import get_client
 from ..delivery import Delivery
 from ..execute.execution import Execution
+from ..fetch.wakeup import Wakeup
 from ..lease.leases import Leases
 from ..lease.pending import GIVE_UP_REFUSED_AFTER_S
 from ..lease.steps import is_damage
@@ -42,6 +43,9 @@ class ReliableSource:
 
     #: Wake-ups come from tokens, not from published messages: there is no prepared fetch.
     is_fetch_pending = False
+    #: Messages of a process that died are recovered by the next worker that looks, a lease later.
+    is_released_by_supervisor = False
+    holds_nothing = True
 
     def __init__(
         self,
@@ -76,6 +80,16 @@ class ReliableSource:
         self.is_empty: bool | None = None
         #: Whether the last fetch found nothing to pop; None before the first fetch.
         self.is_drained: bool | None = None
+
+    # -- Start and end ------------------------------------------------------------------------------------------------
+
+    def start(self, _wakeup: Wakeup, _may_fetch: Callable[[], bool]) -> None:
+        """Start the thread that takes tokens."""
+        self.wake_up.start()
+
+    def stop(self) -> None:
+        """End that thread."""
+        self.wake_up.stop()
 
     # -- Called by any thread -----------------------------------------------------------------------------------------
 
@@ -122,6 +136,20 @@ class ReliableSource:
         """Fetch at the next exchange: there is a message."""
         self._has_wakeup = True
         self._wake()
+
+    def note_arrived(self, executions: Sequence[Execution]) -> None:
+        """Count received messages."""
+        if self.statistics is not None and executions:
+            self.statistics.arrived(executions)
+
+    def admit(self, executions: Sequence[Execution]) -> Sequence[Execution]:
+        """Return all messages: limits have no effect here."""
+        return executions
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Return whether the server did not answer the last exchange."""
+        return self.backoff.is_on
 
     @property
     def has_settlements(self) -> bool:

@@ -153,7 +153,8 @@ class ReliableWakeUp:
         """Stop waiting; returns when the thread has ended or after two seconds."""
         self._is_stopping = True
         self._is_expected.set()
-        self._thread.join(2 * SLICE_S)
+        if self._thread.ident is not None:
+            self._thread.join(2 * SLICE_S)
 
     def _wait(self) -> None:
         while not self._is_stopping:

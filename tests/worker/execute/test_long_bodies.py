@@ -24,6 +24,7 @@ from tests.worker.workshop import (
     declare,
     failure_record,
     new_worker,
+    queue_source,
     send_raw,
     work,
 )
@@ -229,7 +230,7 @@ def test_plain_client_still_receives_and_pops_it(bounded: Configure):
 
 def test_recovery_reads_no_body_that_is_too_long(bounded: Configure, server: PrivateServer):
     declare(lambda: None).enqueue()
-    (source,) = new_worker(worker_id="w-dead").sources
+    source = queue_source(new_worker(worker_id="w-dead"))
     (delivery,) = source.exchange(1)
     server.redis.hset("rsmq:default:Q", delivery.message.id, b"x" * LONG)
     ((client, queues),) = work_queues_by_client([each.settings for each in source.queues], "w-dead")

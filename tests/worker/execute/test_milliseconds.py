@@ -6,7 +6,7 @@ import pytest
 
 from rsmq_django.queues import ensure_queue
 from tests.redis_server import PrivateServer
-from tests.worker.workshop import Configure, declare, new_worker, send_raw
+from tests.worker.workshop import Configure, declare, new_worker, queue_source, send_raw
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_task_is_delayed_by_the_milliseconds_of_its_queue(server: PrivateServer)
 def test_worker_takes_messages_under_a_lease_in_milliseconds(server: PrivateServer):
     message_id = send_raw(b"of no task", "rust")
     server.redis.zadd("rsmq:rust", {message_id: 1e12})
-    (source,) = new_worker("rust").sources
+    source = queue_source(new_worker("rust"))
 
     (delivery,) = source.exchange(1)
 

@@ -13,7 +13,7 @@ from rsmq_django.core.transport.backoff import ReconnectBackoff
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, working
+from tests.worker.workshop import Configure, queue_source, working
 
 
 @pytest.fixture(autouse=True)
@@ -79,16 +79,16 @@ def test_process_logs_one_line_when_its_server_is_unreachable(
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
         with working() as worker:
-            wait_until(lambda: worker.sources[0].is_empty)
+            wait_until(lambda: queue_source(worker).is_empty)
             (subscription,) = worker.wakeup._subscriptions
             caplog.clear()
 
             proxy.refuse()
             proxy.reset_connections()
-            wait_until(lambda: worker.sources[0].backoff._failures > 3 and subscription._backoff._failures > 3)
+            wait_until(lambda: queue_source(worker).backoff._failures > 3 and subscription._backoff._failures > 3)
             errors = lines(caplog, logging.ERROR) + lines(caplog, logging.WARNING)
             proxy.release()
-            wait_until(lambda: not worker.sources[0].backoff.is_on and not subscription._backoff.is_on)
+            wait_until(lambda: not queue_source(worker).backoff.is_on and not subscription._backoff.is_on)
 
     assert len(errors) == 1
     assert "Trying again until it works" in errors[0]

@@ -16,7 +16,7 @@ from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site.journal import Journal
-from tests.worker.workshop import Configure, declare, new_worker, send_raw, the_dead_letter, work, working
+from tests.worker.workshop import Configure, declare, new_worker, queue_source, send_raw, the_dead_letter, work, working
 
 # -- Priorities ----------------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ def test_no_queue_is_in_the_list_twice(configure: Configure):
     worker = new_worker("default", "default-p1", "default", "mail", until_empty=True)
     worker.run()
 
-    (source,) = worker.sources
+    source = queue_source(worker)
     names = [work_queue.name for work_queue in source.queues]
     assert (sorted(seen), sorted(names)) == ([0, 1, 2, 3, 4], ["default", "default-p1", "mail"])
 

@@ -8,14 +8,14 @@ import pytest
 
 from rsmq_django.worker.delivery import WorkQueue
 from rsmq_django.worker.fetch.queue_selector import FETCH_ALL_EVERY_S, MANY, SCAN_EVERY_S, ProbeResult, QueueProbe
-from tests.worker.workshop import Configure, new_worker
+from tests.worker.workshop import Configure, new_worker, queue_source
 
 
 @pytest.fixture
 def scan(configure: Configure) -> QueueProbe:
     """The scan of a worker on a hundred queues that has just looked at all of them, at the time 1000."""
     configure(**{f"q{number:02}": {} for number in range(100)})
-    (source,) = new_worker().sources
+    source = queue_source(new_worker())
     scan: Any = source.selector.scan  # type: ignore[union-attr]
     assert scan.choose(1000.0) is scan.queues
     return scan  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from rsmq_django.worker.supervise import maintenance as lengths
 from rsmq_django.worker.supervise.maintenance import DepthSampler
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, new_worker, send_raw, work, working
+from tests.worker.workshop import Configure, declare, new_worker, queue_source, send_raw, work, working
 
 # -- Which queues --------------------------------------------------------------------------------------------------
 
@@ -265,16 +265,16 @@ def test_cancellation_key_of_another_type_is_reported_and_does_not_block_cancell
 
     with working(async_tasks=1, threads=1) as worker:
         noted.enqueue(0)
-        wait_until(lambda: len(worker.sources[0].leases))  # what is not held cannot be asked about
-        worker.sources[0].suspect_cancellations()
+        wait_until(lambda: len(queue_source(worker).leases))  # what is not held cannot be asked about
+        queue_source(worker).suspect_cancellations()
         wait_until(lambda: "key 'rsmq::cancelled' has the wrong type" in caplog.text)
         may_end.set()
         for number in (1, 2):
             noted.enqueue(number)
-            worker.sources[0].suspect_cancellations()
+            queue_source(worker).suspect_cancellations()
         wait_until(lambda: seen == [0, 1, 2])
 
-        assert not worker.sources[0].backoff.is_on
+        assert not queue_source(worker).backoff.is_on
 
 
 @pytest.mark.parametrize("field", ["vt", "delay", "maxsize"])
@@ -326,7 +326,7 @@ def test_queue_that_was_repaired_is_worked_on_again(project: Configure, server: 
     result = declare(lambda: "done").enqueue()
     server.redis.hset("rsmq:default:Q", "vt", "abc")
     with working() as worker:
-        wait_until(lambda: worker.sources[0].is_empty is False)
+        wait_until(lambda: queue_source(worker).is_empty is False)
 
         server.redis.hset("rsmq:default:Q", "vt", "30")
 

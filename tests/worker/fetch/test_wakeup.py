@@ -19,7 +19,7 @@ from rsmq_django.worker.fetch.wakeup import Wakeup
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, send_raw, working
+from tests.worker.workshop import Configure, declare, queue_source, send_raw, working
 
 LONG_S = 600.0
 
@@ -48,7 +48,7 @@ def test_idle_worker_wakes_when_a_message_is_sent(project: Configure):
     declared = declare(lambda number: seen.append(number))
     with working(poll_interval_s=LONG_S) as worker:
         for number in range(5):
-            wait_until(lambda: worker.wakeup._is_asleep and worker.sources[0].is_idle)
+            wait_until(lambda: worker.wakeup._is_asleep and queue_source(worker).is_idle)
             declared.enqueue(number)
             wait_until(lambda: number in seen)  # noqa: B023 - asked in the same round
 
@@ -71,7 +71,7 @@ def test_busy_worker_with_a_free_thread_wakes_too(project: Configure):
 def test_delayed_message_is_taken_when_it_is_due(project: Configure):
     seen: list[int] = []
     with working(poll_interval_s=LONG_S) as worker:
-        wait_until(lambda: worker.sources[0].is_empty)
+        wait_until(lambda: queue_source(worker).is_empty)
 
         declare(lambda: seen.append(1)).using(run_after=dt.timedelta(seconds=0.5)).enqueue()
 
@@ -102,7 +102,9 @@ def test_retry_runs_when_it_is_due(project: Configure, is_busy: bool):
     declare(backoff=fixed(0.3))(fail_once).enqueue()
 
     with working(poll_interval_s=LONG_S, threads=3) as worker:
-        wait_until(lambda: attempts and worker.wakeup._is_asleep and not worker.sources[0].leases.has_unnoted_start())
+        wait_until(
+            lambda: attempts and worker.wakeup._is_asleep and not queue_source(worker).leases.has_unnoted_start()
+        )
         fail.set()
         wait_until(lambda: len(attempts) == 2)
         release.set()
@@ -124,7 +126,7 @@ def test_sender_that_does_not_publish_is_noticed_by_polling(project: Configure, 
     seen: list[bytes] = []
     consumer("default")(lambda message: seen.append(message.body))
     with working(poll_interval_s=0.05) as worker:
-        wait_until(lambda: worker.sources[0].is_empty)
+        wait_until(lambda: queue_source(worker).is_empty)
 
         silent_queue(server).send(b"hello")
 
@@ -141,7 +143,7 @@ def test_message_sent_while_the_wake_up_connection_was_down_is_found_when_it_is_
         with working(poll_interval_s=LONG_S) as worker:
             declared.enqueue(0)
             wait_until(lambda: seen == [0])
-            wait_until(lambda: worker.sources[0].is_empty)
+            wait_until(lambda: queue_source(worker).is_empty)
 
             proxy.refuse()
             proxy.reset_connections()
@@ -159,7 +161,7 @@ def test_fetch_that_the_server_refused_is_repeated(configure: Configure, server:
         declared = declare(lambda number: seen.append(number))
         with working(poll_interval_s=LONG_S) as worker:
             declared.enqueue(0)
-            wait_until(lambda: seen == [0] and worker.wakeup._is_asleep and worker.sources[0].is_empty)
+            wait_until(lambda: seen == [0] and worker.wakeup._is_asleep and queue_source(worker).is_empty)
 
             proxy.answer_instead(load_script("tasks/worker/fetch").sha1.encode(), b"-LOADING Redis is loading\r\n")
             declared.enqueue(1)
@@ -173,7 +175,7 @@ def test_idle_worker_requests_messages_only_after_a_wake_up(project: Configure, 
 
     with working(poll_interval_s=LONG_S) as worker:
         wait_until(lambda: server.redis.pubsub_numsub("rsmq:rt:default") == [(b"rsmq:rt:default", 1)])
-        wait_until(lambda: worker.wakeup._is_asleep and worker.sources[0].is_empty)
+        wait_until(lambda: worker.wakeup._is_asleep and queue_source(worker).is_empty)
         before = calls()
         for number in range(20):
             get_client().connection.exchange([("PUBLISH", "rsmq:rt:default", "1")])

@@ -18,7 +18,7 @@ from rsmq_django.tasks.compat import task_finished
 from rsmq_django.worker.execute.interrupt import call_interruptibly, interrupt
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, let_leases_be_renewed, until, working
+from tests.worker.workshop import Configure, declare, let_leases_be_renewed, queue_source, until, working
 
 
 def is_empty() -> bool:
@@ -59,7 +59,7 @@ def test_function_gets_the_cancellation_raised_and_can_clean_up(
         assert cancel(result.id)
 
         wait_until(lambda: runs.seen)
-        wait_until(lambda: worker.sources[0].is_idle)
+        wait_until(lambda: queue_source(worker).is_idle)
 
     result.refresh()
     assert runs.seen == ["cleaned up"]
@@ -87,7 +87,7 @@ def test_coroutine_is_cancelled(project: Configure, runs: Runs):
         wait_until(runs.began.is_set)
         assert cancel(result.id)
         wait_until(lambda: runs.seen == ["cancelled"])
-        wait_until(lambda: worker.sources[0].is_idle)
+        wait_until(lambda: queue_source(worker).is_idle)
 
     result.refresh()
     assert (result.status, [error.exception_class for error in result.errors]) == ("FAILED", [TaskCancelled])
@@ -113,7 +113,7 @@ def test_task_that_does_not_listen_ends_as_cancelled_anyway(project: Configure, 
         cancel(result.id)
         wait_until(lambda: runs.seen == ["told"])
         runs.release.set()
-        wait_until(lambda: worker.sources[0].is_idle)
+        wait_until(lambda: queue_source(worker).is_idle)
 
     result.refresh()
     assert result.status == "FAILED"
@@ -135,7 +135,7 @@ def test_message_that_waits_behind_others_in_the_process_is_not_begun(project: C
         held = declared.enqueue("third")
         cancel(second.id)
         runs.release.set()
-        wait_until(lambda: "third" in runs.seen and worker.sources[0].is_idle)
+        wait_until(lambda: "third" in runs.seen and queue_source(worker).is_idle)
 
     held.refresh()
     assert runs.seen == ["first", "third"]
@@ -156,7 +156,7 @@ def test_task_can_ask_whether_it_is_cancelled(project: Configure, runs: Runs):
     with working() as worker:
         wait_until(runs.began.is_set)
         cancel(result.id)
-        wait_until(lambda: worker.sources[0].is_idle and len(runs.seen) == 2)
+        wait_until(lambda: queue_source(worker).is_idle and len(runs.seen) == 2)
 
     assert runs.seen == [(False, False, False), (True, True, True)]
     assert not is_cancelled() and not lease_lost()
@@ -178,7 +178,7 @@ def test_missed_cancellation_is_found_at_the_next_renewal(
         wait_until(runs.began.is_set)
         cancel(result.id)
         let_leases_be_renewed(worker)
-        wait_until(lambda: worker.sources[0].is_idle)
+        wait_until(lambda: queue_source(worker).is_idle)
 
     result.refresh()
     assert [error.exception_class for error in result.errors] == [TaskCancelled]
@@ -195,7 +195,7 @@ def test_cancellation_is_received_after_the_connection_broke(project: Configure,
         wait_until(runs.began.is_set)
         server.redis.client_kill_filter(_type="pubsub")
         cancel(result.id)
-        wait_until(lambda: worker.sources[0].is_idle)
+        wait_until(lambda: queue_source(worker).is_idle)
 
 
 def test_worker_without_room_receives_cancellations_too(
@@ -217,7 +217,7 @@ def test_worker_without_room_receives_cancellations_too(
     with working(threads=1, poll_interval_s=600) as worker:
         wait_until(runs.began.is_set)
         declared.enqueue()  # told that there is more, it listens to nothing that is published for now
-        wait_until(lambda: worker.sources[0].has_wakeup and worker.wakeup._is_asleep)
+        wait_until(lambda: queue_source(worker).has_wakeup and worker.wakeup._is_asleep)
 
         assert cancel(result.id)
 
@@ -235,7 +235,7 @@ def test_deleted_message_does_not_count_as_cancelled(project: Configure, runs: R
     with working() as worker:
         wait_until(runs.began.is_set)
         foreign = Queue("default", get_client())
-        (held,) = worker.sources[0].leases.held()
+        (held,) = queue_source(worker).leases.held()
         foreign.delete(held.message.id)
         let_leases_be_renewed(worker)
         wait_until(lambda: runs.seen)
@@ -260,7 +260,7 @@ def test_signal_is_sent_for_the_end_of_a_cancelled_task(project: Configure, runs
         with working() as worker:
             wait_until(runs.began.is_set)
             cancel(result.id)
-            wait_until(lambda: worker.sources[0].is_idle and runs.seen)
+            wait_until(lambda: queue_source(worker).is_idle and runs.seen)
     finally:
         task_finished.disconnect(hear)
 

@@ -23,7 +23,16 @@ from rsmq_django.worker.outcomes import NOTHING_RETURNED, RetryIn
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
-from tests.worker.workshop import Configure, declare, let_leases_be_renewed, new_worker, send_raw, until, working
+from tests.worker.workshop import (
+    Configure,
+    declare,
+    let_leases_be_renewed,
+    new_worker,
+    queue_source,
+    send_raw,
+    until,
+    working,
+)
 
 
 @pytest.fixture
@@ -66,7 +75,7 @@ def test_worker_sleeps_although_a_lease_is_due_whose_message_has_an_outcome(proj
     declare(lambda: 1 / 0).enqueue()
 
     with working() as worker:
-        (only,) = worker.sources
+        only = queue_source(worker)
         wait_until(lambda: only.pending.refused)
         (held,) = only.leases.held()
         held.renewed_at -= 10
@@ -150,7 +159,7 @@ def test_lease_from_a_queue_without_a_visibility_timeout_is_a_second_from_the_fe
     project(default={"VISIBILITY_TIMEOUT_S": 0})
     declare(lambda: None).enqueue()
     worker = new_worker()
-    (exchanging,) = worker.sources
+    exchanging = queue_source(worker)
 
     (delivery,) = exchanging.exchange(1)
 
@@ -164,7 +173,7 @@ def test_only_messages_that_are_missing_at_their_renewal_may_have_been_cancelled
 ):
     declare(lambda number: None).enqueue_many([[1], [2]])
     worker = new_worker()
-    (exchanging,) = worker.sources
+    exchanging = queue_source(worker)
     held = exchanging.exchange(2)
     gone = held[0].message.id
     server.redis.zrem("rsmq:default", gone)
@@ -196,7 +205,7 @@ def test_renewals_of_very_many_messages_are_cut_into_pieces(project: Configure):
 def test_renewal_does_not_hide_messages_released_at_the_same_time(project: Configure):
     declare(lambda: None).enqueue()
     worker = new_worker()
-    (exchanging,) = worker.sources
+    exchanging = queue_source(worker)
     (delivery,) = exchanging.exchange(1)
     delivery.renewed_at -= 25  # of 30 s: its renewal is due
     exchanging.leases.add([delivery])
@@ -282,7 +291,7 @@ def test_renewal_notices_that_the_lease_is_lost(project: Configure, lost):
     declare(run).enqueue()
     with working(threads=1) as worker:  # without room it cannot be the somebody else itself
         wait_until(lambda: held)
-        (delivery,) = worker.sources[0].leases.held()
+        (delivery,) = queue_source(worker).leases.held()
         let_leases_be_renewed(worker)
         wait_until(lambda: delivery.lease_lost)
         release.set()
@@ -303,9 +312,9 @@ def test_run_whose_lease_is_lost_does_not_show_as_running(project: Configure, mo
     with working(threads=1) as worker:  # without room it cannot be the somebody else itself
         wait_until(lambda: taken)
         monkeypatch.setattr(starts, "NOTE_START_AFTER_S", 0.01)
-        worker.sources[0]._start_notes = starts.StartNotes()  # only now may it say so
+        queue_source(worker)._start_notes = starts.StartNotes()  # only now may it say so
         worker.wakeup.wake()
-        wait_until(lambda: [held for held in worker.sources[0].leases.held() if held.start_noted])
+        wait_until(lambda: [held for held in queue_source(worker).leases.held() if held.start_noted])
         status = status_now(result)
         release.set()
 
@@ -348,7 +357,7 @@ def test_reconnect_wait_is_a_tenth_of_the_shortest_lease_while_messages_are_leas
         send_raw(b"1", "default")
         send_raw(b"2", "slow")
         worker = new_worker()
-        (source,) = worker.sources
+        source = queue_source(worker)
         assert len(source.exchange(2)) == 2
     waits = []
     for _ in range(60):
@@ -365,7 +374,7 @@ def test_worker_without_messages_waits_longer_for_the_server(configure: Configur
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url, default={"VISIBILITY_TIMEOUT_S": 1})
         worker = new_worker()
-        (source,) = worker.sources
+        source = queue_source(worker)
         source.exchange(1)
     waits = []
     for _ in range(60):
@@ -383,7 +392,7 @@ def test_outcome_goes_out_soon_after_an_outage_however_long_that_was(configure: 
         send_raw(b"1")
         send_raw(b"2")
         worker = new_worker()
-        (source,) = worker.sources
+        source = queue_source(worker)
         ended, other = source.exchange(2)
         assert source.selector.is_settled or source.exchange(0) == []
         source.settle(Execution(ended, sink=source, notifier=worker.notifier), NOTHING_RETURNED)
@@ -401,7 +410,7 @@ def test_outcome_goes_out_soon_after_an_outage_however_long_that_was(configure: 
 def test_leases_are_checked_again_when_the_first_of_them_is_due(project: Configure):
     for _ in range(3):
         send_raw(b"{}")
-    (source,) = new_worker().sources
+    source = queue_source(new_worker())
     held = wait_until(lambda: source.exchange(3))
     first_at = source.leases.next_renewal_at()
     assert len(held) == 3 and first_at is not None

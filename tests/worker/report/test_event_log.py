@@ -24,7 +24,7 @@ from rsmq_django.worker.fetch.queues import work_queues_by_client
 from rsmq_django.worker.supervise.recovery import Death, recover
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, new_worker, send_raw, work, working
+from tests.worker.workshop import Configure, declare, new_worker, queue_source, send_raw, work, working
 
 Log = Callable[..., None]
 
@@ -163,7 +163,7 @@ def test_task_that_is_cancelled_while_it_runs_is_an_event(log: Log):
     with working(threads=1) as worker:
         wait_until(began.is_set)
         assert cancel(result.id)
-        wait_until(lambda: worker.sources[0].is_idle)
+        wait_until(lambda: queue_source(worker).is_idle)
 
     (event,) = events()
     assert (event.kind, event.task_id, event.error_type) == ("cancelled", result.id, "")
@@ -199,7 +199,7 @@ def die_with(*, running: int, max_crashes: int = 3) -> None:
     task = declare(lambda number: None)
     ids = task.enqueue_many([[number] for number in range(3)])
     worker = new_worker(worker_id="w-dead")
-    (source,) = worker.sources
+    source = queue_source(worker)
     held = source.exchange(3)
     assert len(held) == len(ids)
     ((client, queues),) = work_queues_by_client([each.settings for each in source.queues], "w-dead")

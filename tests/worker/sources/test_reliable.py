@@ -31,7 +31,7 @@ from tests.support import wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site import tasks
 from tests.worker.site.journal import Journal
-from tests.worker.workshop import declare, let_leases_be_renewed, new_worker, work, working
+from tests.worker.workshop import declare, let_leases_be_renewed, new_worker, reliable_source, work, working
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_running_message_is_extended_and_no_other_worker_receives_it(orders: Rel
 def test_message_whose_attempt_ended_without_an_outcome_is_not_extended_any_more(orders: ReliableQueue):
     orders.push("x")
     worker = new_worker("orders")
-    (source,) = worker.sources
+    source = reliable_source(worker)
     (delivery,) = source.exchange(1)
     assert len(source.leases) == 1
 
@@ -416,7 +416,7 @@ def test_damaged_queue_does_not_stop_the_others(
 
     with working("orders", "urgent") as worker:
         wait_until(lambda: get_reliable_queue("urgent").statistics().total_acked)
-        assert not worker.sources[0].backoff.is_on and not worker.sources[0].is_drained
+        assert not reliable_source(worker).backoff.is_on and not reliable_source(worker).is_drained
 
     assert seen == [b"x"]
     assert "reliable queue 'orders': queue 'orders': one of its keys has the wrong type" in caplog.text
@@ -437,15 +437,15 @@ def test_outcomes_that_a_damaged_queue_refuses_are_sent_after_its_repair(orders:
         assert began.wait(60)
         server.redis.set("rsmq::reliable:orders:dead", "of another program")
         may_end.set()
-        wait_until(lambda: worker.sources[0].states["orders"].refused)
+        wait_until(lambda: reliable_source(worker).states["orders"].refused)
         urgent.push("y")
         wait_until(lambda: urgent.statistics().total_acked == 1)
-        assert not worker.sources[0].is_idle
-        wait_until(lambda: len(worker.sources[0].leases) == 1)  # it has read that the other one is acknowledged
-        (held,) = worker.sources[0].leases.held()
+        assert not reliable_source(worker).is_idle
+        wait_until(lambda: len(reliable_source(worker).leases) == 1)  # it has read that the other one is acknowledged
+        (held,) = reliable_source(worker).leases.held()
         held.renewed_at -= 10
-        worker.sources[0].leases.add([held])  # as if it had been refused for a third of its lease
-        wait_until(lambda: worker.sources[0].leases.next_renewal_at() is None)
+        reliable_source(worker).leases.add([held])  # as if it had been refused for a third of its lease
+        wait_until(lambda: reliable_source(worker).leases.next_renewal_at() is None)
 
         server.redis.delete("rsmq::reliable:orders:dead")
         wait_until(lambda: orders.statistics().total_acked == 1)
@@ -559,7 +559,7 @@ def test_damaged_queue_is_waited_for(orders: ReliableQueue, server: PrivateServe
     server.redis.set("rsmq::reliable:orders:dead", "foreign")
 
     with working("orders") as worker:
-        wait_until(lambda: worker.sources[0].states["orders"].damage.is_on)
+        wait_until(lambda: reliable_source(worker).states["orders"].damage.is_on)
         server.redis.delete("rsmq::reliable:orders:dead")
         wait_until(lambda: seen == [b"x"])
 

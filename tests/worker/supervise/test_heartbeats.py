@@ -33,7 +33,7 @@ from tests.support import wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site import tasks
 from tests.worker.site.journal import Journal
-from tests.worker.workshop import Configure, declare, new_worker
+from tests.worker.workshop import Configure, declare, new_worker, queue_source
 
 MANY = 3 * SAMPLED_AT_A_TIME
 
@@ -68,7 +68,7 @@ def held_by(worker_id: str, server: PrivateServer, queue_name: str = "default", 
 def test_worker_process_sends_its_own_heartbeat(project: Configure, server: PrivateServer):
     options = replace(new_worker().options, worker_id="w1")
     worker = Worker(queue_settings([]), options, shared_state=SharedState(1))
-    (source,) = worker.sources
+    source = queue_source(worker)
     source.exchange(1)
     server.redis.zadd("rsmq::workers", {"w1": 1})
 
@@ -86,7 +86,7 @@ def test_list_of_workers_that_another_program_uses_stops_no_worker(project: Conf
     server.redis.set("rsmq::workers", "foreign")
     declare(lambda: None).enqueue()
     worker = Worker(queue_settings([]), replace(new_worker().options, worker_id="w1"), shared_state=SharedState(1))
-    (source,) = worker.sources
+    source = queue_source(worker)
 
     assert len(source.exchange(1)) == 1
     assert not source.backoff.is_on
@@ -230,7 +230,7 @@ def test_very_many_queues_are_provided_in_a_round_trip_per_slice(
     configure(**{f"q{number}": {} for number in range(MANY)})
     worker = new_worker()
 
-    worker.sources[0].selector.provision()  # type: ignore[union-attr]
+    queue_source(worker).selector.provision()  # type: ignore[union-attr]
 
     assert server.redis.scard("rsmq:QUEUES") == 2 * MANY, "with their dead-letter queues"
     assert len(exchanges) < 20

@@ -12,7 +12,7 @@ from rsmq_django.worker.supervise.recovery import Death
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, new_worker, send_raw
+from tests.worker.workshop import Configure, new_worker, queue_source, send_raw
 
 
 def test_a_chore_that_raises_stops_no_other_and_is_tried_again(caplog: pytest.LogCaptureFixture):
@@ -60,12 +60,12 @@ def test_idle_worker_has_no_leased_messages_when_the_server_fails(configure: Con
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
         worker = new_worker()
-        assert worker.sources[0].exchange(1) == []
+        assert queue_source(worker).exchange(1) == []
 
-    worker.sources[0].fetch_now()
-    worker.sources[0].exchange(1)
+    queue_source(worker).fetch_now()
+    queue_source(worker).exchange(1)
 
-    assert worker.sources[0].backoff.is_on
+    assert queue_source(worker).backoff.is_on
     assert worker.holds_nothing
 
 
@@ -73,7 +73,7 @@ def test_worker_whose_fetch_was_not_answered_may_have_leased_messages(configure:
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
         worker = new_worker()
-        source = worker.sources[0]
+        source = queue_source(worker)
         assert source.exchange(1) == []
         send_raw(b"hello")
 

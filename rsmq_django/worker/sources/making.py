@@ -1,0 +1,41 @@
+"""The sources of a worker: one for each connection and structure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...conf.settings import QueueSettings
+from ..fetch.queues import work_queues_by_client
+from .queues import QueueSource
+from .reliable import make_reliable_sources
+from .source import Source, SourceContext
+
+
+def make_sources(queues: Sequence[QueueSettings], reliable: Sequence[str], context: SourceContext) -> list[Source]:
+    """Return the sources for these queues, and for the reliable queues with these names."""
+    return [
+        *_make_queue_sources(queues, context),
+        *make_reliable_sources(
+            reliable,
+            notifier=context.notifier,
+            poll_interval_s=context.poll_interval_s,
+            wake=context.wake,
+            shared_state=context.shared_state,
+        ),
+    ]
+
+
+def _make_queue_sources(queues: Sequence[QueueSettings], context: SourceContext) -> list[QueueSource]:
+    return [
+        QueueSource(
+            client,
+            work_queues,
+            notifier=context.notifier,
+            poll_interval_s=context.poll_interval_s,
+            wake=context.wake,
+            shared_state=context.shared_state,
+            idle_turns=context.idle_turns,
+            connection_number=number,
+        )
+        for number, (client, work_queues) in enumerate(work_queues_by_client(queues, context.notifier.worker_id))
+    ]
