@@ -248,7 +248,7 @@ def read_record(client: Client, task_id: str) -> dict[str, bytes]:
     def read(reply: list[bytes]) -> dict[str, bytes]:
         return {name.decode("utf-8", "replace"): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
-    return client.run(Call("tasks/read_result", (result_key(client.namespace, task_id),), (), read, repeatable=True))
+    return client.run(Call("HGETALL", (result_key(client.namespace, task_id),), (), read, repeatable=True))
 
 
 def find_message(client: Client, message_id: str) -> tuple[str, StoredMessage] | None:

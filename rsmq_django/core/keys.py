@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from .errors import InvalidName
 
 MAX_NAME_LENGTH = 160
+#: Prefix of our keys of topics, which have no namespace.
+TOPIC_PREFIX = "rsmqt:"
 #: `{ns}:QUEUES` is the set of names and `{ns}:rt:...` are channels: queues of these names would break the namespace.
 RESERVED_NAMES = frozenset({"QUEUES", "rt"})
 

@@ -56,7 +56,7 @@ def has_outbox() -> bool:
 
 def read_record(namespace: str, task_id: str) -> Call[dict[str, str]]:
     """Return the call that reads a record; the result is empty when there is none."""
-    return Call("tasks/read_result", (result_key(namespace, task_id),), (), _read_fields, repeatable=True)
+    return Call("HGETALL", (result_key(namespace, task_id),), (), _read_fields, repeatable=True)
 
 
 def read_body(keys: QueueKeys, message_id: str) -> Call[bytes | None]:

@@ -50,7 +50,7 @@ def note_tags(namespace: str, tags: Sequence[str], task_ids: Sequence[str], *, d
 
 def untag(namespace: str, tag: str, task_ids: Sequence[str]) -> Call[int]:
     """Return the call that removes tasks from a tag."""
-    return Call("tasks/untag", (tag_key(namespace, tag),), tuple(task_ids), int, repeatable=True)
+    return Call("ZREM", (tag_key(namespace, tag),), tuple(task_ids), int, repeatable=True)
 
 
 def untag_ended(namespace: str, keys: QueueKeys, tag: str, ended: Sequence[tuple[str, str]]) -> Call[int]:
@@ -61,7 +61,7 @@ def untag_ended(namespace: str, keys: QueueKeys, tag: str, ended: Sequence[tuple
 
 def tagged_call(namespace: str, tag: str) -> Call[list[str]]:
     """Return the call that reads the ids of up to a thousand unfinished tasks with this tag."""
-    return Call("tasks/tagged", (tag_key(namespace, tag),), (MAX_BATCH,), _read_ids, repeatable=True)
+    return Call("ZRANGE", (tag_key(namespace, tag),), (0, MAX_BATCH - 1), _read_ids, repeatable=True)
 
 
 def _read_ids(reply: list[bytes]) -> list[str]:

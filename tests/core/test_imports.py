@@ -149,6 +149,17 @@ def test_scripts_are_short():
     assert not {name: count for name, count in lines.items() if count > MAX_LUA_LINES}
 
 
+def test_every_script_is_more_than_one_plain_command():
+    # Such a call names the command itself, see Call.
+    argument = r'(KEYS\[1\]|unpack\(ARGV\)|ARGV\[\d\]|"[^"]*"|\d+)'
+
+    def is_plain(code: str) -> bool:
+        return bool(re.fullmatch(rf'return redis\.call\("\w+"(, {argument})*\)', code.strip()))
+
+    assert is_plain('return redis.call("XRANGE", KEYS[1], ARGV[1], "+", "COUNT", 7)')
+    assert not scripts_with(is_plain)
+
+
 def test_no_script_has_a_flags_line():
     # A server at its memory limit refuses a flagged script whole, and Redis 6.2 does not know the flags.
     assert not scripts_with(lambda code: code.startswith("#!"))

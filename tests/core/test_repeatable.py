@@ -38,8 +38,15 @@ def source_of(script: str) -> str:
 
 
 def only_reads(script: str) -> bool:
+    """Return whether a script, or a command in capitals, changes nothing."""
+    if script.isupper():
+        return script in READS
     commands = set(re.findall(r'redis\.p?call\(\s*"?([A-Za-z_]+)', source_of(script)))
     return bool(commands) and commands <= READS
+
+
+def is_known(script: str) -> bool:
+    return script in FILES or script.isupper()
 
 
 def calls() -> list[tuple[str, str, object]]:
@@ -61,7 +68,7 @@ def calls() -> list[tuple[str, str, object]]:
     [
         pytest.param(where, is_repeatable, id=f"{script} in {where.partition(':')[0]}")
         for where, script, is_repeatable in calls()
-        if script in FILES and only_reads(script)
+        if is_known(script) and only_reads(script)
     ],
 )
 def test_a_call_that_only_reads_is_repeated_when_its_reply_was_lost(where: str, is_repeatable: object):
@@ -73,7 +80,7 @@ def test_a_call_that_only_reads_is_repeated_when_its_reply_was_lost(where: str, 
     [
         pytest.param(script, where, is_repeatable, id=f"{script} in {where.partition(':')[0]}")
         for where, script, is_repeatable in calls()
-        if script in FILES and not only_reads(script)
+        if is_known(script) and not only_reads(script)
     ],
 )
 def test_a_call_that_writes_is_repeated_unless_the_second_time_does_or_answers_something_else(

@@ -225,8 +225,8 @@ def test_counters_are_read(fields: dict[bytes, bytes]):
 @given(words=st.lists(WORDS, min_size=11, max_size=11))
 def test_record_of_a_process_is_read(words: list[bytes]):
     processes._record(1_700_000_000_000, words)
-    holds._read_page([b"0", *words[:10]])
-    processes._read_held([b"0", *words[:10]])
+    holds._read_page((b"0", words[:10]))
+    processes._read_held((b"0", words[:10]))
 
 
 @examples(40)

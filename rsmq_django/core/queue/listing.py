@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ..errors import InvalidValue
 from ..keys import queue_keys, worker_key, workers_key
 from ..limits import MAX_BATCH, TimeUnit, checked_count
-from ..numbers import bounded
+from ..numbers import bounded, read_count
 from ..stats.depth import Depth
 from ..transport.call import Argument, Call
 from .browse import ALL, NO_BODY, START, Page, Position, StoredMessage, as_limit, read_page
@@ -205,7 +205,8 @@ def holder(namespace: str, name: str, message: StoredMessage, worker_ids: Sequen
 
 def crashes(namespace: str, name: str, message_id: bytes) -> Call[int]:
     """Return the call that reads how many processes crashed while they ran a message."""
-    return Call("tasks/worker/crashes", (queue_keys(namespace, name).releases,), (message_id,), int, repeatable=True)
+    keys, field = (queue_keys(namespace, name).releases,), message_id + b":crashes"
+    return Call("HGET", keys, (field,), read_count, repeatable=True)
 
 
 def _keys(namespace: str, name: str) -> tuple[str, str, str]:

@@ -30,7 +30,7 @@ def resume(namespace: str, *names: str) -> Call[int]:
 
 def paused(namespace: str) -> Call[frozenset[str]]:
     """Return the call that reads the names of all paused queues."""
-    return Call("queue/pause/paused", (paused_key(namespace),), (), _read_names, repeatable=True)
+    return Call("SMEMBERS", (paused_key(namespace),), (), _read_names, repeatable=True)
 
 
 def _checked(names: tuple[str, ...]) -> tuple[str, ...]:

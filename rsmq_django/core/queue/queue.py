@@ -340,7 +340,7 @@ async def alist_queues(client: Client) -> list[str]:
 
 def list_call(namespace: str) -> Call[list[str]]:
     """Return list_queues() as a call, to be run together with others."""
-    return Call("queue/list", (queues_key(namespace),), (), read_names, repeatable=True)
+    return Call("SMEMBERS", (queues_key(namespace),), (), read_names, repeatable=True)
 
 
 def receipt(message: Message | str) -> tuple[str, Argument]:

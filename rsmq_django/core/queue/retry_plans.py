@@ -143,9 +143,8 @@ def read_plan(client: Client, plan_id: str) -> RetryPlan | None:
 
 def plans_of(client: Client, source: str) -> list[RetryPlan]:
     """Return the plans of a dead-letter queue, the newest first."""
-    newest = Call(
-        "tasks/workflow/newest", (retries_key(client.namespace, source),), (MOST_PLANS,), list, repeatable=True
-    )
+    key = retries_key(client.namespace, source)
+    newest: Call[list[bytes]] = Call("ZREVRANGE", (key,), (0, MOST_PLANS - 1), list, repeatable=True)
     found = [read_plan(client, plan_id.decode()) for plan_id in client.run(newest)]
     return [plan for plan in found if plan is not None]
 

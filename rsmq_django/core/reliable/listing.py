@@ -19,4 +19,4 @@ async def alist_reliable_queues(client: Client) -> list[str]:
 
 
 def _list_reliable_queues(namespace: str) -> Call[list[str]]:
-    return Call("queue/list", (reliable_queues_key(namespace),), (), read_names, repeatable=True)
+    return Call("SMEMBERS", (reliable_queues_key(namespace),), (), read_names, repeatable=True)

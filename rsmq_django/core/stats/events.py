@@ -107,13 +107,13 @@ class LogState:
 def newest(namespace: str, *, before: str = "+", count: int = 100) -> Call[list[Event]]:
     """Return the call that reads the newest events first; `before` is the entry id at which an earlier page ended."""
     last = before if before == "+" else f"({before}"
-    return Call("stats/events/newest", (events_key(namespace),), (last, min(count, MAX_BATCH)), read_events, True)
+    return Call("XREVRANGE", (events_key(namespace),), (last, "-", "COUNT", min(count, MAX_BATCH)), read_events, True)
 
 
 def following(namespace: str, *, after: str = "-", count: int = MAX_BATCH) -> Call[list[Event]]:
     """Return the call that reads events in order, after the entry id `after`."""
     first = after if after == "-" else f"({after}"
-    return Call("stats/events/following", (events_key(namespace),), (first, min(count, MAX_BATCH)), read_events, True)
+    return Call("XRANGE", (events_key(namespace),), (first, "+", "COUNT", min(count, MAX_BATCH)), read_events, True)
 
 
 def state(namespace: str) -> Call[LogState]:

@@ -329,7 +329,7 @@ def lags_of(group: str, spans: Sequence[Hash | RsmqError]) -> list[int | None]:
 
 
 def _read_hash(subject: str, key: str) -> Call[Hash]:
-    return Call("stats/counters/read", (key,), (), _read_numbers, True, subject)
+    return Call("HGETALL", (key,), (), _read_numbers, True, subject)
 
 
 def _read_numbers(reply: list[bytes]) -> Hash:

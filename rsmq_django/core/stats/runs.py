@@ -353,7 +353,7 @@ def _text_of(event: Event, wanted: RunFilter) -> str:
 def _success_keys(client: Client, task: str | None) -> list[str]:
     if task is not None:
         return [successes_key(client.namespace, task)] if task else []
-    tasks = Call("stats/events/tasks", (successful_tasks_key(client.namespace),), (MOST_TASKS,), _read_tasks, True)
+    tasks = Call("ZREVRANGE", (successful_tasks_key(client.namespace),), (0, MOST_TASKS - 1), _read_tasks, True)
     return [successes_key(client.namespace, each) for each in client.run(tasks)]
 
 

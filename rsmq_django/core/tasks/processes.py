@@ -6,9 +6,9 @@ command. Records are for display: no message is ever moved because of a record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from ..errors import InvalidValue
 from ..keys import order_key, process_key, stack_request_key, worker_key, workers_key
@@ -16,6 +16,10 @@ from ..limits import MAX_BATCH
 from ..numbers import read_count
 from ..queue.replies import read_message_id
 from ..transport.call import Argument, Call
+
+T = TypeVar("T")
+#: The reply of HSCAN: the next cursor, then fields and values in turn.
+Slice = tuple[bytes, list[bytes]]
 
 Order = Literal["quiet", "resume", "restart", "stop"]
 #: Receive no more messages; receive messages again; stop and be replaced; stop for good.
@@ -135,7 +139,12 @@ def held_in(namespace: str, worker_id: str) -> Call[dict[str, str]]:
 
     It reads one page: of a worker with very many messages, it returns some.
     """
-    return Call("tasks/worker/read_holds", (worker_key(namespace, worker_id),), ("0",), _read_held, repeatable=True)
+    return read_slice(worker_key(namespace, worker_id), b"0", _read_held)
+
+
+def read_slice(inflight_key: str, cursor: bytes, read: Callable[[Slice], T]) -> Call[T]:
+    """Return the call that reads a slice of a worker's record of leases, whose fields are batches."""
+    return Call("HSCAN", (inflight_key,), (cursor, "COUNT", 50), read, repeatable=True)
 
 
 def _record(now_ms: int, words: list[bytes]) -> ProcessRecord:
@@ -161,8 +170,8 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     return [(name, ms) for name, _, ms in (line.rpartition(" ") for line in text.split("\n")) if name]
 
 
-def _read_held(reply: list[bytes]) -> dict[str, str]:
-    _cursor, *words = reply
+def _read_held(reply: Slice) -> dict[str, str]:
+    _cursor, words = reply
     held = {}
     for batch, lines in zip(words[::2], words[1::2], strict=True):
         queue = batch.partition(b" ")[2].decode("utf-8", "replace")

@@ -135,7 +135,8 @@ def plan_entry(namespace: str, entry: StoredEntry, next_ms: int) -> Call[int]:
 
 def note_synced(namespace: str, owner: str) -> Call[int]:
     """Return the call that records that this owner's entries match its code."""
-    return Call("tasks/schedule/synced", schedule_keys(namespace)[2:], (owner,), int, repeatable=True)
+    # The note is lost together with the schedules, because it is in the hash of their fields.
+    return Call("HSET", schedule_keys(namespace)[2:], (f"synced:{owner}", "1"), int, repeatable=True)
 
 
 def fire(namespace: str, queue: QueueKeys, queue_name: str, firing: Firing, *, channel: str) -> Call[bool]:

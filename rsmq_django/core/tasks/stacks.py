@@ -37,17 +37,15 @@ def tell_stacks(namespace: str, worker_id: str, stacks: Mapping[str, str]) -> Ca
             break
         shown[message_id] = text
     text = json.dumps(shown)
-    return Call(
-        "tasks/worker/tell_stacks", (stacks_key(namespace, worker_id),), (text, KEEP_STACKS_S), bool, repeatable=True
-    )
+    return Call("SET", (stacks_key(namespace, worker_id),), (text, "EX", KEEP_STACKS_S), bool, repeatable=True)
 
 
 def read_stacks(namespace: str, worker_id: str) -> Call[dict[str, str]]:
     """Return the call that reads the stored stacks; empty without a reply of the process."""
-    return Call("tasks/worker/read_stacks", (stacks_key(namespace, worker_id),), (), _read, repeatable=True)
+    return Call("GET", (stacks_key(namespace, worker_id),), (), _read, repeatable=True)
 
 
-def _read(reply: bytes) -> dict[str, str]:
+def _read(reply: bytes | None) -> dict[str, str]:
     try:
         found: Any = json.loads(reply) if reply else {}
     except (ValueError, RecursionError):

@@ -235,11 +235,12 @@ def room_key(namespace: str, workflow_id: str) -> str:
 def live_tasks(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[bytes, list[str]]]:
     """Return the call that reads a slice of the unfinished tasks, and the next cursor (b"0" at the end)."""
 
-    def read(reply: list[bytes]) -> tuple[bytes, list[str]]:
-        following, *task_ids = reply
-        return following, [_task_id(task_id) for task_id in task_ids]
+    def read(reply: tuple[bytes, list[bytes]]) -> tuple[bytes, list[str]]:
+        following, members = reply
+        return following, [_task_id(task_id) for task_id in members[1::2]]
 
-    return _call("members", workflow_keys(namespace, workflow_id)[1:2], (cursor,), read)
+    keys = workflow_keys(namespace, workflow_id)[1:2]
+    return Call("HSCAN", keys, (cursor, "COUNT", 500), read, repeatable=True)
 
 
 def read_members(
@@ -261,14 +262,15 @@ def read_members(
 def read_failed(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[bytes, list[MemberRecord]]]:
     """Return the call that reads a slice of the failed members, and the next cursor (b"0" at the end)."""
 
-    def read(reply: list[bytes]) -> tuple[bytes, list[MemberRecord]]:
-        following, *words = reply
+    def read(reply: tuple[bytes, list[bytes]]) -> tuple[bytes, list[MemberRecord]]:
+        following, words = reply
         pairs = zip(words[::2], words[1::2], strict=True)
         return following, [
             MemberRecord(read_count(number), "", b"", 0, *_failure_of(failure)) for number, failure in pairs
         ]
 
-    return _call("failed", workflow_keys(namespace, workflow_id)[3:4], (cursor,), read)
+    keys = workflow_keys(namespace, workflow_id)[3:4]
+    return Call("HSCAN", keys, (cursor, "COUNT", 100), read, repeatable=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +329,8 @@ def read_statuses(namespace: str, workflow_ids: Sequence[str]) -> Call[list[Work
 
 def newest(namespace: str, count: int) -> Call[list[str]]:
     """Return the call that reads the ids of the latest workflows, newest first."""
-    return _call("newest", (workflows_key(namespace),), (min(count, MAX_LISTED),), lambda ids: [_text(i) for i in ids])
+    keys, args = (workflows_key(namespace),), (0, min(count, MAX_LISTED) - 1)
+    return Call("ZREVRANGE", keys, args, lambda ids: [_text(each) for each in ids], repeatable=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -265,7 +265,7 @@ class ConsumerGroup:
     def _leave(self) -> Call[int]:
         self._next_beat_at = 0.0
         keys = (self.keys.consumers,)
-        return Call("topic/leave", keys, (self.consumer,), int, repeatable=True, subject=self.subject)
+        return Call("ZREM", keys, (self.consumer,), int, repeatable=True, subject=self.subject)
 
     def drop(self) -> bool:
         """Delete the group with its position; return whether it existed. Raises GroupLive if it has live consumers."""

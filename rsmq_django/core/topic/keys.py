@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import InvalidName
-from ..keys import MAX_NAME_LENGTH
+from ..keys import MAX_NAME_LENGTH, TOPIC_PREFIX
 
 #: The set of used topics; no topic has an empty name, so no topic uses this key.
-TOPICS_KEY = "rsmqt::topics"
+TOPICS_KEY = f"{TOPIC_PREFIX}:topics"
 DEAD_LETTER_SUFFIX = ".dlt"
 
 #: Reserved prefixes. A topic with the name of the queues' namespace is rejected, too.
@@ -90,7 +90,7 @@ class GroupKeys:
 
 def topic_keys(name: str) -> TopicKeys:
     """Return the keys of the topic `name`."""
-    side = f"rsmqt:{name}:"
+    side = _prefix(name)
     return TopicKeys(
         index=f"{name}:nextIndex",
         prefix=f"{name}:messages:",
@@ -108,7 +108,7 @@ def topic_keys(name: str) -> TopicKeys:
 
 def group_keys(topic: str, group: str) -> GroupKeys:
     """Return the keys of a group."""
-    side = f"rsmqt:{topic}:"
+    side = _prefix(topic)
     return GroupKeys(
         cursor=f"{topic}:{group}:nextIndex",
         groups=f"{side}groups",
@@ -120,9 +120,13 @@ def group_keys(topic: str, group: str) -> GroupKeys:
     )
 
 
+def _prefix(topic: str) -> str:
+    return f"{TOPIC_PREFIX}{topic}:"
+
+
 def lag_key(topic: str, span_s: int, begins_s: int) -> str:
     """Return the key of the lags of a topic's groups in a span of time; see lag.py."""
-    return f"rsmqt:{topic}:lag:{span_s}:{begins_s}"
+    return f"{_prefix(topic)}lag:{span_s}:{begins_s}"
 
 
 def dead_letter_topic(name: str) -> str:

@@ -10,7 +10,7 @@ from .keys import TOPICS_KEY
 
 def register_call(name: str) -> Call[int]:
     """Return the call that adds a topic to the list."""
-    return Call("topic/register", (TOPICS_KEY,), (name,), int, repeatable=True, subject=name)
+    return Call("SADD", (TOPICS_KEY,), (name,), int, repeatable=True, subject=name)
 
 
 def list_topics(client: Client) -> list[str]:
@@ -24,4 +24,4 @@ async def alist_topics(client: Client) -> list[str]:
 
 
 def _list_topics() -> Call[list[str]]:
-    return Call("topic/list", (TOPICS_KEY,), (), read_names, repeatable=True)
+    return Call("SMEMBERS", (TOPICS_KEY,), (), read_names, repeatable=True)

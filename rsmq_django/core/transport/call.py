@@ -1,4 +1,4 @@
-"""A Redis operation as data: which script, with what, and how to read the reply.
+"""A Redis operation as data: which script or command, with what, and how to read the reply.
 
 Nothing here talks to Redis, so one call serves the sync client, the async client and a batch of both kinds.
 """
@@ -22,13 +22,13 @@ _INCLUDE = re.compile(r"^--#include (\S+)$", re.MULTILINE)
 
 @dataclass(slots=True)
 class Call(Generic[T_co]):
-    """One script call.
+    """One call of a script or of a command.
 
     `repeatable` says that carrying it out twice has the same effect as once, so that a lost reply may be answered by
     sending it again.
     """
 
-    #: Its name; script_path() says where it is.
+    #: The name of a script (script_path() says where it is), or a command in capitals, whose keys come first.
     script: str
     keys: tuple[str, ...]
     args: tuple[Argument, ...]

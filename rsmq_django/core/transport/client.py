@@ -30,7 +30,7 @@ from ..errors import (
     TopicBroken,
     without_claims,
 )
-from ..keys import checked_namespace
+from ..keys import TOPIC_PREFIX, checked_namespace
 from .call import Call, load_script
 from .connection import Command, Connection, Reply
 from .topic_errors import topic_error
@@ -131,7 +131,8 @@ class Client:
         if not new:
             return []
         known.update(new)
-        return [("SCRIPT", "LOAD", load_script(script).source) for script in dict.fromkeys(new)]
+        scripts = [name for name in dict.fromkeys(new) if not name.isupper()]
+        return [("SCRIPT", "LOAD", load_script(name).source) for name in scripts]
 
     def _unknown_scripts(self, replies: Sequence[Reply]) -> list[int]:
         """Return the positions of the calls whose scripts the server does not have; others may be missing, too."""
@@ -204,7 +205,9 @@ def refuse_to_repeat(error: ConnectionFailed | OutcomeUnknown, repeatable: bool)
 
 
 def by_digest(call: Call[Any]) -> Command:
-    """Return the command that runs a script which the server should have."""
+    """Return the command of a call, which the server should have if it is a script."""
+    if call.script.isupper():
+        return (call.script, *call.keys, *call.args)
     return ("EVALSHA", load_script(call.script).sha1, len(call.keys), *call.keys, *call.args)
 
 
@@ -249,8 +252,6 @@ _DENIALS = (redis.exceptions.NoPermissionError, redis.AuthenticationError, redis
 _DENIED = re.compile(
     r"NOPERM|NOAUTH|ACL failure|can't run this command|executing the script can't|no permissions", re.I
 )
-#: The subjects of these calls are topics and schedules.
-_OF_NO_QUEUE = ("topic/", "schedule/")
 #: redis-py removes the first word from the text of these.
 _REFUSALS = (
     redis.exceptions.ReadOnlyError,
@@ -268,7 +269,7 @@ def as_our_error(call: Call[Any], reply: redis.RedisError) -> RsmqError:
     first = getattr(reply, "lost_before", None)
     if first is not None and isinstance(error, RedisFailure):  # it describes the repeat only
         error = OutcomeUnknown(f"{first}; the repeat was refused: {without_claims(error)}")
-    if not call.script.startswith(_OF_NO_QUEUE):
+    if _kind_of_subject(call) == "queue":
         error.queue_name = call.subject
     error.__cause__ = reply
     return error
@@ -278,8 +279,9 @@ def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqErro
     ours = _OURS.search(text)
     if ours:
         return _script_error(call.subject, ours[1], ours[2].split())
-    is_topic = call.script.startswith("topic/")
-    about = f"{'topic' if is_topic else 'queue'} {call.subject!r}: " if call.subject else ""
+    kind = _kind_of_subject(call)
+    is_topic = kind == "topic"
+    about = f"{kind} {call.subject!r}: " if call.subject else ""
     if isinstance(reply, redis.exceptions.OutOfMemoryError) or "OOM" in text:
         return QueueFull(
             f"{about}the server is at its memory limit, nothing was stored; drain queues or raise maxmemory"
@@ -292,6 +294,14 @@ def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqErro
     if "WRONGTYPE" in text:
         return _broken_key(call, about, is_topic=is_topic)
     return _refusal(call, text, reply, about)
+
+
+def _kind_of_subject(call: Call[Any]) -> str:
+    if call.script.startswith("topic/") or "".join(call.keys[:1]).startswith(TOPIC_PREFIX):
+        return "topic"
+    if call.script.startswith("tasks/schedule/") and call.script != "tasks/schedule/fire":
+        return "schedule"
+    return "queue"
 
 
 def _broken_key(call: Call[Any], about: str, *, is_topic: bool) -> RsmqError:

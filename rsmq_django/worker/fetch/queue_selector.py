@@ -164,7 +164,7 @@ class QueueSelector:
 
 def read_names(namespace: str) -> Call[list[str]]:
     """Return the call that reads the names of all queues."""
-    return Call("queue/list", (queues_key(namespace),), (), _read_names, repeatable=True)
+    return Call("SMEMBERS", (queues_key(namespace),), (), _read_names, repeatable=True)
 
 
 def _read_names(reply: list[bytes]) -> list[str]:

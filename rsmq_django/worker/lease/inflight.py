@@ -22,6 +22,7 @@ from ...core.limits import batches
 from ...core.log_lines import get_logger
 from ...core.numbers import read_whole
 from ...core.queue.replies import read_message_id, read_nothing
+from ...core.tasks.processes import Slice, read_slice
 from ...core.transport.call import Argument, Call
 from ..delivery import SHORTEST_LEASE_S, Delivery, WorkQueue
 from .settle import release, removals
@@ -60,9 +61,7 @@ def read_inflight(client: Client, inflight_key: str) -> list[InflightEntry]:
     """Return the messages in a worker's record; deleted ones are included until their whole batch is gone."""
     holds, cursor = [], b"0"
     while True:
-        cursor, page = client.run(
-            Call("tasks/worker/read_holds", (inflight_key,), (cursor,), _read_page, repeatable=True)
-        )
+        cursor, page = client.run(read_slice(inflight_key, cursor, _read_page))
         holds += page
         if cursor == b"0":
             return holds
@@ -205,8 +204,8 @@ def _by_queue(
             yield work_queue, [entry.delivery(work_queue) for entry in by_name[work_queue.name]]
 
 
-def _read_page(reply: list[bytes]) -> tuple[bytes, list[InflightEntry]]:
-    cursor, *words = reply
+def _read_page(reply: Slice) -> tuple[bytes, list[InflightEntry]]:
+    cursor, words = reply
     return cursor, [entry for at in range(0, len(words), 2) for entry in _read_batch(words[at], words[at + 1])]
 
 

@@ -166,7 +166,7 @@ class Cancellations:
         if not ids:
             return None
         key = cancelled_key(self._client.namespace)
-        return ids, Call("tasks/worker/read_cancelled", (key,), tuple(ids), _read_flags, repeatable=True)
+        return ids, Call("ZMSCORE", (key,), tuple(ids), _read_flags, repeatable=True)
 
     def answered(self, ids: Sequence[str], flags: Sequence[bool]) -> None:
         """Store an answer."""
@@ -192,8 +192,8 @@ class Cancellations:
         return cancelled
 
 
-def _read_flags(reply: list[int]) -> list[bool]:
-    return [number == 1 for number in reply]
+def _read_flags(scores: list[bytes | None]) -> list[bool]:
+    return [score is not None for score in scores]
 
 
 # -- Renewal by the supervisor ----------------------------------------------------------------------------------------

@@ -5,10 +5,23 @@ from collections.abc import Iterator
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.errors import RsmqError
+from rsmq_django.core.errors import BrokenQueue, RsmqError, TopicBroken
+from rsmq_django.core.keys import schedule_keys
 from rsmq_django.core.queue.browse import depth_call
+from rsmq_django.core.queue.queue import list_call
 from rsmq_django.core.stats.history import read_totals
+from rsmq_django.core.tasks.schedules import pause_entry
+from rsmq_django.core.topic.topic import Topic
 from tests.redis_server import PrivateServer
+
+#: What a client sends when it connects, and this test itself.
+OF_A_CONNECTION = (
+    "cmdstat_info",
+    "cmdstat_hello",
+    "cmdstat_select",
+    "cmdstat_client|setinfo",
+    "cmdstat_config|resetstat",
+)
 
 
 @pytest.fixture
@@ -99,3 +112,20 @@ def test_a_user_who_may_not_load_scripts_sends_them_with_the_call(server: Privat
         server.redis.execute_command("ACL", "DELUSER", "modest")
 
     assert [message.body for message in queue.receive_many(3)] == [b"alone", b"x", b"y"]
+
+
+def test_a_plain_command_is_sent_as_such_and_loads_nothing(server: PrivateServer, queue: Queue, newcomer: Client):
+    assert newcomer.run_many([list_call("rsmq"), list_call("rsmq")]) == [["jobs"], ["jobs"]]
+
+    assert {"cmdstat_smembers"} <= server.redis.info("commandstats").keys() <= {"cmdstat_smembers", *OF_A_CONNECTION}
+
+
+def test_an_error_names_the_topic_or_the_schedule_that_a_call_is_about(server: PrivateServer, queue: Queue):
+    server.redis.set("rsmqt:orders:consumers:shipping", "a text")
+    server.redis.set(schedule_keys("rsmq")[1], "a text")
+
+    with pytest.raises(TopicBroken, match="topic 'orders:shipping': one of its keys has the wrong type"):
+        Topic("orders", queue.client).group("shipping").leave()
+    with pytest.raises(BrokenQueue, match="schedule 'nightly': one of its keys has the wrong type") as raised:
+        queue.client.run(pause_entry("rsmq", "nightly"))
+    assert raised.value.queue_name == ""

@@ -42,12 +42,10 @@ MAY_BE_REFUSED = {
     "reliable/push",
     "tasks/schedule/fire",
     "tasks/schedule/put",
-    "tasks/schedule/synced",
     "tasks/enqueue",
     "tasks/enqueue_unique",
     "topic/publish",
     "tasks/worker/provision",
-    "topic/register",
     "topic/configure",
     "tasks/workflow/create",
     "tasks/workflow/expect",
@@ -193,11 +191,11 @@ SCENARIOS = {
     tasks_that_end_in_every_way: "tasks/worker/bury tasks/worker/fetch tasks/worker/keep_results tasks/worker/retry "
     "tasks/worker/succeed",
     tasks_with_limits: "tasks/limits/free tasks/limits/take",
-    tasks_that_are_unique_or_cancelled: "tasks/cancel tasks/tag tasks/unlock tasks/untag tasks/untag_ended",
+    tasks_that_are_unique_or_cancelled: "tasks/cancel tasks/tag tasks/unlock tasks/untag_ended",
     workflows: "tasks/workflow/bury tasks/workflow/stop tasks/workflow/succeed",
     schedules_that_come_and_go: "tasks/schedule/pause tasks/schedule/plan tasks/schedule/remove",
-    a_topic: "topic/ack topic/beat topic/compact topic/drop_group topic/forward topic/lease topic/leave topic/read "
-    "topic/retry topic/seek topic/sweep",
+    a_topic: "topic/ack topic/beat topic/compact topic/drop_group topic/forward topic/lease topic/read topic/retry "
+    "topic/seek topic/sweep",
     a_reliable_queue: "ack bury delete_queue discard extend move nack pop recover redrive",
     everything_around: "queue/pause/pause queue/pause/resume tasks/worker/beat tasks/worker/describe "
     "tasks/worker/forget tasks/worker/order",
