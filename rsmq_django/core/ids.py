@@ -25,13 +25,30 @@ _DAY_US = 86_400_000_000
 _LATEST_SENT_US = 4_102_444_800_000_000
 
 
+#: How many suffixes are drawn at once.
+DRAWN_AT_ONCE = 64
+#: Drawn suffixes for the next ids. Threads take each only once, because `list.pop` is atomic.
+_drawn: list[str] = []
+#: The process that has drawn them. A server written in C may fork without Python's hooks.
+_drawn_by = 0
+
+
 def random_suffix() -> str:
     """Return 22 random characters of `A-Z a-z 0-9` from the system's secure generator."""
-    return random_suffixes(1)[0]
+    global _drawn_by
+    if _drawn_by != os.getpid():
+        _drawn.clear()
+        _drawn_by = os.getpid()
+    try:
+        return _drawn.pop()
+    except IndexError:
+        suffix, *others = random_suffixes(DRAWN_AT_ONCE)
+        _drawn.extend(others)
+        return suffix
 
 
 def random_suffixes(count: int) -> list[str]:
-    """Return `count` random suffixes, with one read of the secure generator per thousand or so."""
+    """Return `count` new random suffixes, with one read of the secure generator per thousand or so."""
     suffixes: list[str] = []
     while len(suffixes) < count:
         # Dropping "+" and "/" keeps the 62 other characters equally likely; one character in 32 is lost that way.

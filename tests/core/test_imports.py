@@ -58,8 +58,8 @@ def test_parts_without_django_do_not_import_it():
     assert not wrong
 
 
-def test_core_imports_nothing_of_ours_but_itself_and_else_redis_py_and_the_standard_library_only():
-    allowed = sys.stdlib_module_names | {"redis"}
+def test_core_imports_nothing_of_ours_but_itself_and_else_redis_py_hiredis_and_the_standard_library_only():
+    allowed = sys.stdlib_module_names | {"redis", "hiredis"}
 
     wrong = {
         (file, name)

@@ -105,9 +105,11 @@ import os
 import re
 import secrets
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -327,6 +329,35 @@ def test_forked_processes_draw_different_ids():
         os.close(reader)
 
     assert len(set(drawn)) == 4 and all(len(one) == 22 for one in drawn)
+
+
+#: Forks as uWSGI does: Python's hooks do not run. The interpreter's lock stays with the forking thread.
+FORK_IN_C = """
+import ctypes, os, sys
+from rsmq_django.core.ids import random_suffix
+random_suffix()
+child = ctypes.PyDLL(None).fork()
+for _ in range(100):
+    os.write(1, random_suffix().encode() + b"\\n")
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_processes_forked_by_a_server_in_c_draw_different_ids():
+    done = subprocess.run([sys.executable, "-c", FORK_IN_C], capture_output=True, check=True)
+
+    assert len(done.stdout.split()) == len(set(done.stdout.split())) == 200
+
+
+def test_threads_draw_different_ids():
+    with ThreadPoolExecutor(8) as threads:
+        drawn = [
+            each for some in threads.map(lambda _: [random_suffix() for _ in range(500)], range(8)) for each in some
+        ]
+
+    assert len(drawn) == len(set(drawn)) == 4000
 
 
 def test_id_that_exists_keeps_its_place(server: PrivateServer, queue: Queue, monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from dataclasses import replace
+from typing import Any, Generic, NoReturn, TypeVar
 
 import redis
 
@@ -32,10 +33,31 @@ from ..errors import (
 )
 from ..keys import TOPIC_PREFIX, checked_namespace
 from .call import Call, load_script
-from .connection import Command, Connection, Reply
+from .connection import Command, Connection, Reply, Request, packed
 from .topic_errors import topic_error
 
 T = TypeVar("T")
+
+
+class PreparedCall(Generic[T]):
+    """A call that is run often with other last arguments: what they all begin with is packed once."""
+
+    __slots__ = ("_head", "call")
+
+    def __init__(self, call: Call[T], *, open_arguments: int) -> None:
+        #: Without its last arguments.
+        self.call = call
+        words = by_digest(call)
+        _, _, rest = packed([words]).partition(b"\r\n")
+        self._head = b"*%d\r\n%b" % (len(words) + open_arguments, rest)
+
+    def packed(self, last: Sequence[bytes]) -> bytes:
+        """Return the request with its last arguments."""
+        return self._head + b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in last])
+
+    def with_arguments(self, last: Sequence[bytes]) -> Call[T]:
+        """Return the whole call."""
+        return replace(self.call, args=(*self.call.args, *last))
 
 
 class Client:
@@ -55,11 +77,20 @@ class Client:
     def run(self, call: Call[T]) -> T:
         """Run one call and return its result."""
         (reply,) = self._exchange([by_digest(call)], call.repeatable)
+        return self._result(call, reply) if isinstance(reply, redis.RedisError) else call.read(reply)
+
+    def run_prepared(self, prepared: PreparedCall[T], *last: bytes) -> T:
+        """Run a prepared call with its last arguments; does what run() does with the whole call."""
+        (reply,) = self._exchange([prepared.packed(last)], prepared.call.repeatable)
+        if isinstance(reply, redis.RedisError):
+            return self._result(prepared.with_arguments(last), reply)
+        return prepared.call.read(reply)
+
+    def _result(self, call: Call[T], reply: redis.RedisError) -> T:
+        """Return the result of a call that the server refused, if it was only for its missing script."""
         if isinstance(reply, redis.exceptions.NoScriptError):  # nothing was carried out
             return raise_or_return(self.read_many([call], [reply])[0])
-        if isinstance(reply, redis.RedisError):
-            raise as_our_error(call, reply)
-        return call.read(reply)
+        raise as_our_error(call, reply)
 
     async def arun(self, call: Call[T]) -> T:
         """See run()."""
@@ -141,7 +172,7 @@ class Client:
             self._known_scripts.clear()
         return unknown
 
-    def _exchange(self, commands: list[Command], repeatable: bool) -> list[Reply]:
+    def _exchange(self, commands: Sequence[Request], repeatable: bool) -> list[Reply]:
         try:
             return self.connection.exchange(commands)
         except (ConnectionFailed, OutcomeUnknown) as error:

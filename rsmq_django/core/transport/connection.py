@@ -16,7 +16,7 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -32,10 +32,13 @@ from ..errors import ConnectionFailed, DatabaseNotFound, OutcomeUnknown, Permiss
 from .cluster import ASK_FOR_NODES, ClusterNodes, moved
 from .listener import Listener
 from .read_timeout import Silence
+from .wire import Wire
 
 SCHEMES = ("redis", "rediss", "unix")
 
 Command = tuple[str | bytes | int, ...]
+#: Also a command that is packed already.
+Request = Command | bytes
 Reply = Any
 
 NO_LIMIT = 2**31
@@ -99,7 +102,7 @@ class Connection:
 
     # -- Sync ---------------------------------------------------------------------------------------------------------
 
-    def exchange(self, commands: Sequence[Command]) -> list[Reply]:
+    def exchange(self, commands: Sequence[Request]) -> list[Reply]:
         """Send all commands in one write and return their replies in order; error replies are returned, not raised."""
         link = self._take()
         replies = self._converse(link, packed(commands), len(commands))
@@ -163,7 +166,7 @@ class Connection:
         self._idle.append(link)
         return reply
 
-    def _follow(self, link: Any, commands: Sequence[Command], replies: list[Reply]) -> None:
+    def _follow(self, link: Any, commands: Sequence[Request], replies: list[Reply]) -> None:
         """Send redirected commands to the node of the cluster that has their keys, and replace their replies.
 
         If that node cannot be reached, the replies stay as they are: nothing was done. A server that became a replica
@@ -192,7 +195,7 @@ class Connection:
         replies: list[Reply] = []
         try:
             if request:
-                link.send_packed_command([request], check_health=False)
+                _write(link, request)
             for _ in range(count):
                 replies.append(_read(link))
             return replies
@@ -240,6 +243,9 @@ class Connection:
             link = self._idle.pop()
         except IndexError:
             link = self._make()
+        wire = link.wire
+        if wire is not None and link._sock is not None and not wire.is_readable():
+            return link
         return self._connected(link)
 
     def _make(self) -> Any:
@@ -269,9 +275,11 @@ class Connection:
 
     def _connect(self, link: Any) -> None:
         self._route.aim(link)
+        link.wire = None
         link.connect()
+        link.wire = Wire.of(link, self.timeout_s)
         if self._route.is_curious:
-            link.send_packed_command([packed([ASK_FOR_NODES])], check_health=False)
+            _write(link, packed([ASK_FOR_NODES]))
             self._route.learn(link, _read(link))
 
     # -- Async --------------------------------------------------------------------------------------------------------
@@ -399,11 +407,16 @@ class _LoopPool:
 # -- Protocol and redis-py -------------------------------------------------------------------------------------------
 
 
-def packed(commands: Iterable[Command]) -> bytes:
+def packed(commands: Sequence[Request]) -> bytes:
     """Return commands in the protocol's format. redis-py needs three times as long, most of the time of a send."""
+    if len(commands) == 1 and type(commands[0]) is bytes:
+        return commands[0]
     parts: list[bytes] = []
     add = parts.append
     for command in commands:
+        if type(command) is bytes:
+            add(command[:-2])
+            continue
         add(b"*%d" % len(command))
         for word in command:
             if isinstance(word, str):
@@ -425,11 +438,28 @@ def packed(commands: Iterable[Command]) -> bytes:
     return b"\r\n".join(parts)
 
 
+def _write(link: Any, request: bytes) -> None:
+    if link.wire is not None:
+        link.wire.write(request)
+    else:
+        link.send_packed_command([request], check_health=False)
+
+
 def _read(link: Any) -> Reply:
+    if link.wire is not None:
+        reply = link.wire.read()
+        return _error_read(link, reply) if isinstance(reply, redis.RedisError) else reply
     try:
         return link.read_response()
     except redis.ResponseError as error:
         return _noted(link, error)
+
+
+def _error_read(link: Any, error: redis.RedisError) -> redis.ResponseError:
+    """Return an error reply, or raise it as redis-py does: a server that is loading refuses everything."""
+    if isinstance(error, redis.ResponseError):
+        return _noted(link, error)
+    raise error
 
 
 async def _aread(link: Any) -> Reply:
@@ -443,6 +473,8 @@ def _new_link(factory: Any) -> Any:
     link = factory.make_connection()
     #: Whether a reply said that another server has the keys. A check of each reply would be slower.
     link.is_elsewhere = False
+    #: The way past redis-py, while the socket is connected and has one.
+    link.wire = None
     return link
 
 
@@ -455,6 +487,8 @@ def _noted(link: Any, error: redis.ResponseError) -> redis.ResponseError:
 
 def _is_stale(link: Any) -> bool:
     """Return whether the server closed a socket, or the socket has an unexpected reply."""
+    if link.wire is not None:
+        return bool(link.wire.is_readable())
     try:
         # redis-py changes the socket's timeout twice for this; TLS may have bytes that the socket does not show.
         return bool(link.can_read()) if isinstance(link, redis.SSLConnection) else _is_readable(link._sock)

@@ -22,7 +22,7 @@ from rsmq_django.core.errors import (
 )
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topic import Topic
-from rsmq_django.core.transport.connection import Command, Reply
+from rsmq_django.core.transport.connection import Reply, Request
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 
@@ -155,7 +155,7 @@ class CutOff(Connection):
 
     left = 1
 
-    def exchange(self, commands: Sequence[Command]) -> list[Reply]:
+    def exchange(self, commands: Sequence[Request]) -> list[Reply]:
         if self.left == 0:
             raise ConnectionFailed("cannot connect; nothing was sent")
         replies = super().exchange(commands)

@@ -12,7 +12,7 @@ import pytest
 from rsmq_django.core import Client, Connection, Message, Queue, alist_queues, list_queues
 from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure, RsmqError, ServerRefused
 from rsmq_django.core.topic import Topic
-from rsmq_django.core.transport.connection import Command, Reply
+from rsmq_django.core.transport.connection import Reply, Request
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 
@@ -202,7 +202,7 @@ def test_partly_carried_out_calls_are_not_reported_as_unsent(
 
         exchanges = 0
 
-        def exchange(self, commands: Sequence[Command]) -> list[Reply]:
+        def exchange(self, commands: Sequence[Request]) -> list[Reply]:
             self.exchanges += 1
             if self.exchanges > 2:
                 raise refusal
