@@ -80,9 +80,16 @@ def ask(
         "token": token,
         "hidden": [("token", token)],
         "is_dangerous": job.what.is_dangerous,
-        "back": model_admin.address("message_changelist", queue=job.queue),
+        "back": _where_from(model_admin, job),
     }
     return model_admin.own_page(request, "components/ask.html", context)
+
+
+def _where_from(model_admin: LiveAdmin, job: BulkJob) -> str:
+    """Return the address of the page where the job was chosen."""
+    if job.failure:
+        return model_admin.address("queue_failures", job.queue)
+    return model_admin.address("message_changelist", queue=job.queue)
 
 
 def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
@@ -115,14 +122,14 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
         LogEntry.objects.filter(pk=job.log_entry or 0).update(change_message=_logged(job))
     if job.is_finished:
         model_admin.tell(request, f"{job.title()}: {sentence_of(job.tally)}", is_good=not job.tally.stayed.total())
-        return HttpResponseRedirect(model_admin.address("message_changelist", queue=job.queue))
+        return HttpResponseRedirect(_where_from(model_admin, job))
     context = {
         "title": job.title(),
         "job": job,
         "token": job.token(),
         "sentence": sentence_of(job.tally),
         "percent": round(100 * job.looked_at / max(1, job.to_look_at)),
-        "back": model_admin.address("message_changelist", queue=job.queue),
+        "back": _where_from(model_admin, job),
     }
     return model_admin.own_page(request, "message/progress.html", context)
 

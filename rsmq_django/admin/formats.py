@@ -27,6 +27,7 @@ __all__ = [
     "as_moment",
     "as_number",
     "as_rate",
+    "as_run_time",
     "as_size",
     "as_time",
     "breakable",
@@ -104,6 +105,17 @@ def as_duration(seconds: float | None, *, units: int = 2) -> str:
         if number:
             parts.append(f"{number} {unit}")
     return " ".join(parts[:units])
+
+
+def as_run_time(seconds: float | None) -> str:
+    """Return "840 µs", "12.3 ms", "1.25 s" or "3 min 20 s", for what usually takes less than a few seconds."""
+    if seconds is None or seconds >= 120:
+        return as_duration(seconds)
+    for unit, of_a_second in (("µs", 1e6), ("ms", 1e3)):
+        value = float(f"{seconds * of_a_second:.3g}")
+        if 0 < value < 1000:
+            return f"{as_figure(value, '.3g')} {unit}"
+    return f"{as_figure(seconds, '.3g')} s"
 
 
 def as_rate(per_minute: float | None) -> str:

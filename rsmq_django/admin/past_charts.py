@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from ..core.stats.histogram import Histogram
 from ..live.history import HOUR, SPANS_S, WEEK, Past
 from .charts import Chart, Number, Series
-from .formats import as_duration, as_figure, as_number
+from .formats import as_figure, as_number, as_run_time
 
 SPAN_PARAMETER = "span"
 
@@ -63,8 +63,8 @@ def charts_of(past: Past, span: str) -> list[Chart]:
             show_number,
             is_stacked=True,
         ),
-        Chart("wait", _("Latency"), times, _quantiles(past.wait), _seconds),
-        Chart("run", _("Run time"), times, _quantiles(past.run), _seconds),
+        Chart("wait", _("Latency"), times, _quantiles(past.wait), show_seconds),
+        Chart("run", _("Run time"), times, _quantiles(past.run), show_seconds),
     ]
 
 
@@ -92,11 +92,6 @@ def show_number(value: float) -> str:
     return as_number(round(value)) if value >= 10 or value == int(value) else as_figure(value, ".2g")
 
 
-def _seconds(value: float) -> str:
-    if value == 0:
-        return "0"
-    if value < 1e-3:
-        return f"{value * 1e6:.0f} µs"
-    if value < 1:
-        return f"{as_figure(value * 1e3, '.3g')} ms"
-    return f"{as_figure(value, '.3g')} s" if value < 120 else as_duration(value)
+def show_seconds(value: float) -> str:
+    """Return a time as it is written at an axis: "0", "250 ms", "1.5 s"."""
+    return as_run_time(value) if value else "0"

@@ -72,7 +72,8 @@ def bulk_view(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
     form = SelectionForm(operation, request.POST)
     is_valid = form.is_valid()
     seen = form.cleaned_data.get("queues", {})
-    rows = _concerned(operation, Queue.objects.filter(pk__in=list(seen)))
+    found = {row.key: row for row in Queue.objects.filter(pk__in=list(seen))}
+    rows = _concerned(operation, [found[key] for key in seen if key in found])
     if not is_valid:
         return _ask(model_admin, request, operation, rows, form)
     operation.carry_out(model_admin, request, [row for row in rows if _is_ours(row)], seen)

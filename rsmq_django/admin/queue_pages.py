@@ -17,7 +17,7 @@ from ..models import Queue
 from ..tasks.catalogue import known_tasks
 from . import bulk_pages
 from .components.operations import Operation
-from .failures import DeadLetterGroup, failure_groups
+from .failures import DeadLetterGroup, FailureGroups, failure_groups
 from .formats import as_number
 from .forms import PurgeForm, RedriveForm, SendForm
 from .logs import log
@@ -194,16 +194,9 @@ def redrive_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> 
 def failures_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
     """Show dead letters by what went wrong; POST asks whether to redrive or delete all of one kind."""
     operation = OPERATIONS.get(request.POST.get("action", ""))
-    if request.method == "POST" and operation is not None and operation.name in ("redrive", "delete_selected"):
-        model_admin.demand(request, operation.codename)
-        fingerprint = request.POST.get("failure", "")[:32] or "-"
-        group = failure_groups(queue.place).find(fingerprint)
-        name = group.name if group else ""
-        job = bulk_pages.new_job(request, operation, queue.key, failure=fingerprint, name=name)
-        if job is not None:
-            text = _question_about(operation, group, may_view_body=model_admin.may(request, "view_body"))
-            return bulk_pages.ask(model_admin, request, job, question=text)
     groups = failure_groups(queue.place)
+    if request.method == "POST" and operation is not None and operation.name in ("redrive", "delete_selected"):
+        return _ask_about_failure(model_admin, request, queue, operation, groups)
     context = {
         "title": _("Dead letters by failure"),
         "queue": queue,
@@ -216,6 +209,23 @@ def failures_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) ->
         "may_view_body": model_admin.may(request, "view_body"),
     }
     return model_admin.own_page(request, "queue/failures.html", context)
+
+
+def _ask_about_failure(
+    model_admin: LiveAdmin, request: HttpRequest, queue: Queue, operation: Operation, groups: FailureGroups
+) -> HttpResponse:
+    model_admin.demand(request, operation.codename)
+    fingerprint = request.POST.get("failure", "")[:32] or "-"
+    group = groups.find(fingerprint)
+    job = None
+    if group is not None or not groups.is_complete:
+        name = group.name if group else ""
+        job = bulk_pages.new_job(request, operation, queue.key, failure=fingerprint, name=name)
+    if job is None:
+        model_admin.tell(request, _("There are no dead letters of this failure any more."), is_good=False)
+        return HttpResponseRedirect(model_admin.address("queue_failures", queue.key))
+    text = _question_about(operation, group, may_view_body=model_admin.may(request, "view_body"))
+    return bulk_pages.ask(model_admin, request, job, question=text)
 
 
 def _question_about(operation: Operation, group: DeadLetterGroup | None, *, may_view_body: bool) -> str:

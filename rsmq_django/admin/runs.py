@@ -19,7 +19,7 @@ from ..live.row_keys import row_key
 from ..live.servers import all_places
 from ..models import Run
 from ..tasks.catalogue import known_tasks
-from .formats import as_duration, as_figure, as_moment, as_number, as_size, breakable, one_line, visible
+from .formats import as_moment, as_number, as_run_time, as_size, breakable, one_line, visible
 from .message_page import as_safe_text
 from .recorded_calls import RecordedCall, call_of_run
 from .run_again import RunsAgain
@@ -116,12 +116,12 @@ class RunAdmin(RunsAgain, LiveAdmin):
     @admin.display(description=gettext_lazy("latency"))
     def latency(self, run: Run) -> str:
         """Return the time from due to start."""
-        return as_short_time(run.latency_s)
+        return as_run_time(run.latency_s)
 
     @admin.display(description=gettext_lazy("run time"))
     def run_time(self, run: Run) -> str:
         """Return the time from start to end."""
-        return as_short_time(run.run_time_s)
+        return as_run_time(run.run_time_s)
 
     @admin.display(description=gettext_lazy("worker"))
     def shown_worker(self, run: Run) -> str:
@@ -195,15 +195,15 @@ class RunAdmin(RunsAgain, LiveAdmin):
             "page": page,
             "may_view_body": may_view_body,
             "outcome": outcome_of(run),
-            "latency": as_short_time(run.latency_s),
-            "run_time": as_short_time(run.run_time_s),
+            "latency": as_run_time(run.latency_s),
+            "run_time": as_run_time(run.run_time_s),
             "size": as_size(event.body_bytes),
             "ended": as_moment(run.ended_at),
             "task_id": visible(event.task_id),
             "message_id": visible(event.message_id),
             "urls": self._urls(request, page),
             "others": [
-                (each, self.address("run_change", each.pk), outcome_of(each), as_short_time(each.run_time_s))
+                (each, self.address("run_change", each.pk), outcome_of(each), as_run_time(each.run_time_s))
                 for each in page.other_runs
             ],
             **self.run_context(request, run.pk, event.task if event.task_id else ""),
@@ -233,15 +233,6 @@ class RunAdmin(RunsAgain, LiveAdmin):
 def outcome_of(run: Run) -> SafeString:
     """Return the outcome in words and in a colour."""
     return format_html('<span class="rsmq-state rsmq-state-{}">{}</span>', run.outcome, run.get_outcome_display())
-
-
-def as_short_time(seconds: float | None) -> str:
-    """Return "1.5 ms", "250 ms" or "3 min 20 s"."""
-    if seconds is None or seconds >= 10:
-        return as_duration(seconds)
-    if seconds >= 1:
-        return f"{as_figure(seconds, '.2f')} s"
-    return f"{as_figure(seconds * 1000, '.0f' if seconds >= 0.01 else '.1f')} ms"
 
 
 def _is_position(text: str) -> bool:

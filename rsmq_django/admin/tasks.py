@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy
 from ..live.places import QueueRef, home_of
 from ..live.tasks import past_of_task, queue_place
 from ..models import RegisteredTask
-from .formats import as_duration, breakable, one_line, short_list, visible
+from .formats import as_run_time, breakable, one_line, short_list, visible
 from .past_charts import charts_of, span_links, span_of
 from .site import LiveAdmin
 from .task_options import options_of
@@ -51,12 +51,12 @@ class TaskAdmin(LiveAdmin):
     @admin.display(description=gettext_lazy("median run time"), ordering="run_median_s")
     def median(self, task: RegisteredTask) -> str:
         """Return how long one of two runs takes at most."""
-        return _run_time(task.run_median_s)
+        return as_run_time(task.run_median_s)
 
     @admin.display(description=gettext_lazy("p95"), ordering="run_p95_s")
     def p95(self, task: RegisteredTask) -> str:
         """Return how long 19 of 20 runs take at most."""
-        return _run_time(task.run_p95_s)
+        return as_run_time(task.run_p95_s)
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Add options and charts."""
@@ -87,11 +87,3 @@ class TaskAdmin(LiveAdmin):
     def _queue_url(self, name: str) -> str:
         place = queue_place(name)
         return self.address("queue_change", place.key) if place is not None else ""
-
-
-def _run_time(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    if seconds < 0.001:
-        return f"{seconds * 1_000_000:.3g} µs"
-    return f"{seconds * 1000:.3g} ms" if seconds < 1 else as_duration(seconds)

@@ -25,6 +25,7 @@ def expected_queues(alias: str) -> Mapping[str, ExpectedQueue]:
 
 
 def _read(settings: Settings, alias: str) -> dict[str, ExpectedQueue]:
+    targets = settings.pipeline.wait_targets_s
     every: Iterable[QueueSettings] = [*settings.queues.values(), *settings.dead_letters.values()]
     return {
         queue.name: ExpectedQueue(
@@ -34,7 +35,7 @@ def _read(settings: Settings, alias: str) -> dict[str, ExpectedQueue]:
             vt_unit=queue.vt_unit,
             is_worked_on=queue.name in settings.queues and not queue.for_others,
             dead_letter=(queue.dead_letter or "") if queue.name in settings.queues else "",
-            target_s=settings.pipeline.wait_targets_s.get(queue.name, DEFAULT_TARGET_S),
+            target_s=targets.get(queue.name, targets.get("*", DEFAULT_TARGET_S)),
         )
         for queue in every
         if queue.connection == alias

@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..admin.formats import as_duration, as_figure, as_number, as_size, one_line, visible
+from ..admin.formats import as_duration, as_figure, as_number, as_run_time, as_size, one_line, visible
 from ..admin.naming import question
 from ..admin.redaction import redact
 from ..admin.site import LiveAdmin, PlainChangeList
@@ -113,9 +113,7 @@ class TaskHistoryAdmin(HistoryAdmin):
 
 
 def _shown_ms(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3g} ms" if value < 1000 else as_duration(value / 1000)
+    return as_run_time(None if value is None else value / 1000)
 
 
 def _measured(odd: Anomaly) -> tuple[str, str, str]:
@@ -123,11 +121,11 @@ def _measured(odd: Anomaly) -> tuple[str, str, str]:
     if odd.metric == "attempts":
         return _("attempts"), as_number(round(odd.value)), as_number(round(odd.median))
     if odd.metric == "failure_rate":
-        return _("failure rate"), f"{odd.value:.1%}", f"{odd.median:.1%}"
+        return _("failure rate"), _share(odd.value), _share(odd.median)
     names = {"wait_p95": _("latency p95"), "run_p95": _("run time p95")}
     if odd.metric in names:
         return names[odd.metric], _shown_ms(odd.value / 1000), _shown_ms(odd.median / 1000)
-    return odd.metric, f"{odd.value:.3g}", f"{odd.median:.3g}"
+    return odd.metric, as_figure(odd.value, ".3g"), as_figure(odd.median, ".3g")
 
 
 def _utc(time: dt.datetime, form: str) -> str:

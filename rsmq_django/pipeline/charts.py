@@ -10,8 +10,8 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from ..admin.charts import Chart, Number, Series
-from ..admin.formats import as_duration, as_figure
-from ..admin.past_charts import show_number
+from ..admin.formats import as_figure
+from ..admin.past_charts import show_number, show_seconds
 from .history import QUANTILES, Point, Step
 
 #: Span -> number of days, and step.
@@ -52,8 +52,8 @@ def charts_of(points: Sequence[Point], span: str, now: dt.datetime) -> list[Char
     return [
         Chart("attempts", attempts, times, outcomes, show_number, is_stacked=True),
         Chart("failures", _("Share of attempts that failed"), times, [Series(_("failed"), "c", rates)], _percent),
-        Chart("wait", _("Latency"), times, _quantiles([point.wait_ms for point in row]), _seconds),
-        Chart("run", _("Run time"), times, _quantiles([point.run_ms for point in row]), _seconds),
+        Chart("wait", _("Latency"), times, _quantiles([point.wait_ms for point in row]), show_seconds),
+        Chart("run", _("Run time"), times, _quantiles([point.run_ms for point in row]), show_seconds),
     ]
 
 
@@ -78,9 +78,3 @@ def _label(at: dt.datetime | dt.date) -> str:
 
 def _percent(value: float) -> str:
     return f"{as_figure(value, '.3g')} %"
-
-
-def _seconds(value: float) -> str:
-    if 0 < value < 1:
-        return f"{as_figure(value * 1000, '.3g')} ms"
-    return f"{as_figure(value, '.3g')} s" if value < 120 else as_duration(value)

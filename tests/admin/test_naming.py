@@ -55,6 +55,28 @@ def test_retry_of_a_kind_of_failure_names_task_and_error(browser: Browser, lette
     assert LogEntry.objects.get().change_message == f"Retried (of queue mail-dead, of failure {name}): 84 of 84 done"
 
 
+def test_a_question_about_a_kind_of_failure_leads_back_to_the_failures(browser: Browser, letters: list[str]):
+    fingerprint = fingerprint_on(browser.get(FAILURES))
+
+    asked = browser.post(FAILURES, {"action": "redrive", "failure": fingerprint})
+    done = browser.post(f"{MESSAGES}bulk/", {"token": token_in(asked)})
+
+    assert f'<a href="{FAILURES}" class="button' in asked.content.decode()
+    assert done["location"] == FAILURES
+
+
+def test_a_kind_of_failure_that_is_gone_is_reported_instead_of_a_question(
+    browser: Browser, letters: list[str], dead: Queue
+):
+    fingerprint = fingerprint_on(browser.get(FAILURES))
+    dead.delete_many(letters[:84])
+
+    asked = browser.post(FAILURES, {"action": "delete_selected", "failure": fingerprint}, follow=True)
+
+    assert told(asked) == ["There are no dead letters of this failure any more."]
+    assert "Are you sure" not in text_of(asked)
+
+
 def test_texts_of_errors_are_shown_only_to_users_who_may_see_bodies(
     browser_of: Callable[..., Browser], letters: list[str]
 ):

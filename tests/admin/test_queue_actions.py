@@ -102,6 +102,16 @@ def test_a_queue_that_was_sent_to_since_the_question_is_not_purged(browser: Brow
     assert LogEntry.objects.count() == 1
 
 
+def test_a_question_that_is_asked_again_keeps_the_order_of_its_queues(browser: Browser, three: list[Queue]):
+    chosen = {"action": "purge_selected", "_selected_action": ["mail", "orders", "receipts"]}
+    page = browser.post(f"{QUEUES}?o=-1", chosen)
+    assert "Purge 3 queues: receipts, orders, mail" in text_of(page)
+
+    again = confirm(browser, page, word="yes")
+
+    assert "Purge 3 queues: receipts, orders, mail" in text_of(again)
+
+
 def test_each_operation_on_queues_needs_its_permission(
     browser_of: Callable[..., Browser], three: list[Queue], server: PrivateServer
 ):

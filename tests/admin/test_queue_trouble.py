@@ -36,6 +36,21 @@ def test_queues_in_trouble_are_found(browser: Browser, mail: Queue, dead: Queue,
     assert set(troubled(browser, "")) == set(troubled(browser, "nonsense")) == {"default", "mail"}
 
 
+def test_the_target_of_all_other_queues_applies_to_queues_without_one(
+    browser: Browser, mail: Queue, server: PrivateServer, settings: Any
+):
+    targets = {"default": 3600, "*": 120}
+    settings.RSMQ = {**settings.RSMQ, "PIPELINE": {"WAIT_TARGETS_S": targets}}
+    for queue in (mail, ensure_queue("default")):
+        a_worker(mail.client, f"w-{queue.name}", queue.name)
+        server.redis.zincrby(f"rsmq:{queue.name}", -61_000, queue.send(b"x"))
+    assert troubled(browser, "stuck") == []
+
+    server.redis.zincrby("rsmq:mail", -60_000, server.redis.zrange("rsmq:mail", 0, 0)[0])
+
+    assert troubled(browser, "stuck") == ["mail"]
+
+
 def test_a_paused_queue_with_a_backlog_is_a_separate_problem(browser: Browser, mail: Queue):
     mail.send(b"x")
     assert (troubled(browser, "unserved"), troubled(browser, "paused")) == (["mail"], [])

@@ -93,6 +93,21 @@
     problems.push("the tools stand beside the list");
   }
 
+  const listArea = document.querySelector("#changelist");
+  for (const tool of document.querySelectorAll("#content-main > .object-tools a")) {
+    const gap = listArea ? listArea.getBoundingClientRect().top - tool.getBoundingClientRect().bottom : 99;
+    if (!expected.theme && shown(tool) && gap < 4) { problems.push(`the tool ${short(tool.textContent)} touches the list`); }
+  }
+  const heights = [...document.querySelectorAll(".rsmq-chart .rsmq-tick")].filter(shown)
+    .map((label) => parseFloat(getComputedStyle(label).fontSize) * label.ownerSVGElement.getBoundingClientRect().width / label.ownerSVGElement.viewBox.baseVal.width);
+  if (heights.length && (Math.max(...heights) > 16 || Math.min(...heights) < 8)) { problems.push(`labels of charts have ${Math.round(Math.max(...heights))} px`); }
+  for (const label of document.querySelectorAll(".rsmq-actions label[for]")) {
+    const field = document.getElementById(label.htmlFor);
+    if (!field || !shown(field)) { continue; }
+    const [one, other] = [label, field].map((each) => each.getBoundingClientRect());
+    if (one.bottom <= other.top || other.bottom <= one.top) { problems.push(`the label ${short(label.textContent)} stands apart from its field`); }
+  }
+
   const tooWide = document.documentElement.scrollWidth - window.innerWidth;
   if (tooWide > 0) { problems.push(`the page is ${tooWide} px wider than its window`); }
 
@@ -125,6 +140,8 @@
       .map((node) => { const range = document.createRange(); range.selectNodeContents(node); return Math.round(range.getBoundingClientRect().bottom / 4); });
     const lines = new Set(tops).size;
     if (lines > 1) { problems.push(`the breadcrumbs take ${lines} lines`); }
+    const isOurs = document.body.matches(":is(.app-rsmq, .app-rsmq_pipeline):not(.dashboard)");
+    if (isOurs && [...crumbs.querySelectorAll("a")].some((link) => !getComputedStyle(link).textDecorationLine.includes("underline"))) { problems.push("breadcrumbs are not underlined"); }
     if (getComputedStyle(crumbs).backgroundColor === "rgba(0, 0, 0, 0)") { problems.push("the breadcrumbs have no style"); }
   } else if (expected.hasBreadcrumbs) { problems.push("there are no breadcrumbs"); }
   return problems;
