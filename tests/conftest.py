@@ -12,8 +12,10 @@ import pytest
 from django.conf import settings
 
 from rsmq_django.core import Client, Connection, Queue
+from rsmq_django.core.transport import backoff
 from rsmq_django.embedded import EmbeddedServer
-from tests import deadline, leftovers
+from rsmq_django.worker.execute import resolve
+from tests import deadline, leftovers, process_state
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 
@@ -45,11 +47,34 @@ def server(_server_of_this_process: PrivateServer) -> PrivateServer:
 
 
 @pytest.fixture(autouse=True)
-def _settings_stay_as_they_are() -> Iterator[None]:
+def _process_stays_as_it_was() -> Iterator[None]:
+    """Fail the test that leaves the process changed, not the ones after it. Set up before what may change it."""
+    before = process_state.read()
+    yield
+    changed = process_state.put_back(before)
+    assert not changed, "this test changed the process and did not put it back:\n" + "\n".join(changed)
+
+
+@pytest.fixture
+def monkeypatch(_process_stays_as_it_was: None) -> Iterator[pytest.MonkeyPatch]:
+    """Put attributes back before the state is compared; the first to ask for this fixture is a plugin."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(autouse=True)
+def _settings_stay_as_they_are(_process_stays_as_it_was: None) -> Iterator[None]:
     """Fail the test that leaves settings behind, not the ones after it."""
     rsmq = settings.RSMQ
     yield
     assert settings.RSMQ is rsmq, "this test changed settings.RSMQ and did not put it back"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_has_been_logged_yet() -> None:
+    """Forget what was logged: some lines appear once for each server or task, however many tests have the same."""
+    backoff._said_at.clear()
+    resolve._logged.clear()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -81,12 +106,17 @@ def _sockets_are_closed(_known_connections: weakref.WeakSet[Connection]) -> Iter
 
 @pytest.fixture(autouse=True)
 def _threads_have_ended(_sockets_are_closed: None) -> Iterator[None]:
-    """Wait for the threads of workers that a test has left behind, so that no later test hears of what they still do.
+    """Wait for the threads that a test has left behind, so that no later test hears of what they still do.
 
-    A worker does not wait for tasks that end too late.
+    A worker does not wait for tasks that end too late. Those of executors end with the executor, and do nothing then.
     """
+    before = set(threading.enumerate())
     yield
-    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("rsmq-")])
+    wait_until(lambda: not [each for each in threading.enumerate() if each not in before and _is_busy(each)])
+
+
+def _is_busy(thread: threading.Thread) -> bool:
+    return not thread.name.startswith(("ThreadPoolExecutor-", "asyncio_"))
 
 
 @pytest.fixture(autouse=True, scope="session")

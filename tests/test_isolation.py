@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
+import logging
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from django import urls
+from django.utils import timezone, translation
 
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.errors import RedisFailure
-from tests import deadline, leftovers
+from rsmq_django.signals import lease_lost
+from tests import deadline, leftovers, process_state
 from tests.chaos.fleet import is_there
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -84,3 +93,51 @@ def test_test_that_hangs_fails_by_its_name(request: pytest.FixtureRequest, monke
 
     assert signal.getsignal(signal.SIGALRM) is handler
     assert signal.getitimer(signal.ITIMER_REAL)[0] > 1, "the deadline of the test itself goes on"
+
+
+def import_again() -> None:
+    del sys.modules["rsmq_django.signals"]
+    importlib.import_module("rsmq_django.signals")
+
+
+#: What a test may change by mistake, by the name under which that is reported.
+CHANGES: dict[str, Callable[[], object]] = {
+    "loggers": lambda: logging.getLogger("rsmq_django").setLevel(logging.INFO),
+    "loggers: 'root'": lambda: logging.getLogger().setLevel(logging.INFO),
+    "loggers: 'rsmq_django.new'": lambda: logging.getLogger("rsmq_django.new").addHandler(logging.NullHandler()),
+    "disabled log levels": lambda: logging.disable(logging.ERROR),
+    "environment variables: b'RSMQ_ADDED'": lambda: os.environ.update(RSMQ_ADDED="1"),
+    "environment variables: b'PATH'": lambda: os.environ.update(PATH="/nowhere"),
+    "environment variables: b'HOME'": lambda: os.environ.pop("HOME"),
+    "working directory": lambda: os.chdir("/"),
+    "sys.path": lambda: sys.path.append("/nowhere"),
+    "modules: 'rsmq_django.signals'": import_again,
+    "handlers of system signals": lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
+    "blocked system signals": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]),
+    "receivers of Django signals: 'lease_lost'": lambda: lease_lost.connect(lambda **_: None, weak=False),
+    "language": lambda: translation.activate("de"),
+    "time zone": lambda: timezone.activate("Asia/Tokyo"),
+    "URLconf": lambda: urls.set_urlconf("tests.urls"),
+    "URL prefix": lambda: urls.set_script_prefix("/shop/"),
+    "timeout of sockets": lambda: socket.setdefaulttimeout(7),
+    "garbage collection": gc.disable,
+    "recursion limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 1),
+    "switch interval": lambda: sys.setswitchinterval(0.1),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_change_that_a_test_leaves_behind_is_reported_and_put_back(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/home")
+    before = process_state.read()
+    assert process_state.put_back(before) == []
+
+    CHANGES[name]()
+
+    (told,) = process_state.put_back(before)
+    assert told.startswith(f"{name}: ") and " became " in told
+    assert process_state.read() == before
+
+
+def test_every_part_of_the_process_that_is_compared_has_such_a_change():
+    assert {name.partition(":")[0] for name in CHANGES} == set(process_state.PARTS)

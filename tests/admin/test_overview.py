@@ -70,7 +70,7 @@ def test_messages_of_a_new_queue_from_before_the_first_sample_count(
     mail.send_many([b"x"] * 60)
     mail.client.run(sample("rsmq", "mail", at_s=time.time() - 60))
 
-    assert row_of(browser).past.sent_per_min == pytest.approx(60 / 2.5, rel=0.1)
+    assert 60 / 5 < row_of(browser).past.sent_per_min <= 60 / 2.4, "those of two and a half minutes, as it is read"
 
 
 def test_an_old_queue_without_samples_shows_dashes(browser: Browser, mail: Queue, server: PrivateServer):
@@ -119,11 +119,11 @@ def test_many_hidden_messages_are_estimated_and_marked_as_estimates(browser: Bro
 
 
 def test_the_next_end_of_a_lease_or_delay_is_shown(browser: Browser, mail: Queue):
-    mail.send(b"x", delay_s=60)
+    mail.send(b"x", delay_s=6000)
     mail.send(b"x")
-    assert mail.receive(visibility_timeout_s=20)
+    assert mail.receive(visibility_timeout_s=2000)
 
-    assert 0 < row_of(browser).next_due_s <= 20
+    assert 0 < row_of(browser).next_due_s <= 2000
 
 
 def test_living_processes_that_take_messages_are_counted(browser: Browser, mail: Queue, server: PrivateServer):

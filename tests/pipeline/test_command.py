@@ -18,7 +18,7 @@ from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.bulk import BulkSender
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.lake import Lake
-from rsmq_django.spark.options import Options
+from rsmq_django.spark.options import DEFAULT_URL_VARIABLE, Options
 from rsmq_django.spark.runs import StepRun, read_runs
 from rsmq_django.spark.schemas import DEAD_LETTERS
 from tests.redis_server import PrivateServer
@@ -28,8 +28,10 @@ from .conftest import NOON, hour_row, write_events
 
 
 @pytest.fixture
-def pipeline(lake: Lake, server: PrivateServer) -> Any:
+def pipeline(lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run the command; return its exit status and what it said."""
+    # The command sets it, for the Spark that it starts; this puts it back after the test.
+    monkeypatch.setenv(DEFAULT_URL_VARIABLE, server.url)
 
     def run(*words: str, **options: Any) -> tuple[int, str]:
         out = StringIO()

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from rsmq_django.management.commands.rsmq_worker import Command
+from rsmq_django.management.commands import rsmq_worker
 from rsmq_django.queues import ensure_queue, get_queue
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
@@ -24,6 +24,12 @@ SMALL = ("--processes", "1", "--threads", "1")
 
 def ready_messages() -> int:
     return ensure_queue("default").attributes().ready_messages
+
+
+@pytest.fixture
+def logging_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the loggers alone: the command sets their levels for its whole process, which here is that of the tests."""
+    monkeypatch.setattr(rsmq_worker, "set_up_logging", lambda verbosity: None)
 
 
 # -- What it says --------------------------------------------------------------------------------------------------
@@ -63,22 +69,28 @@ def test_it_logs_the_queues_that_it_consumes(project: Configure, start_worker: S
     ],
 )
 def test_mistake_on_the_command_line_is_explained(
-    project: Configure, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], complaint: str
+    project: Configure,
+    logging_unchanged: None,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    complaint: str,
 ):
     project(default={})
 
     with pytest.raises(SystemExit) as ended:
-        Command().run_from_argv(["manage.py", "rsmq_worker", *arguments])
+        rsmq_worker.Command().run_from_argv(["manage.py", "rsmq_worker", *arguments])
 
     assert ended.value.code in (1, 2)
     assert complaint in capsys.readouterr().err
 
 
-def test_worker_whose_queues_are_all_for_others_reports_that(project: Configure, capsys: pytest.CaptureFixture[str]):
+def test_worker_whose_queues_are_all_for_others_reports_that(
+    project: Configure, logging_unchanged: None, capsys: pytest.CaptureFixture[str]
+):
     project(default={"FOR_OTHERS": True})
 
     with pytest.raises(SystemExit):
-        Command().run_from_argv(["manage.py", "rsmq_worker"])
+        rsmq_worker.Command().run_from_argv(["manage.py", "rsmq_worker"])
 
     assert "no queue to consume: all queues of RSMQ['QUEUES'] are FOR_OTHERS" in capsys.readouterr().err
 

@@ -41,11 +41,13 @@ def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def patient_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let workers keep the messages that wait behind a running task, even when the machine is busy for half a second.
+    """Let workers and supervisors go on when the machine is busy for seconds.
 
-    A message that is given back is received again after those that were sent later.
+    A message that waits behind a running task is kept: one that is given back is received again after those that were
+    sent later. A supervisor waits as long for the server as its settings say.
     """
     monkeypatch.setattr("rsmq_django.worker.execute.pool.STUCK_AFTER_S", 3600)
+    monkeypatch.setattr("rsmq_django.worker.supervise.maintenance.CALL_TIMEOUT_S", 3600)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from rsmq_django.worker.lease.inflight import (
     send_heartbeats,
 )
 from rsmq_django.worker.report.shared_state import SharedState
+from rsmq_django.worker.supervise import maintenance as maintenance_module
 from rsmq_django.worker.supervise.maintenance import SAMPLED_AT_A_TIME, Maintenance, make_maintenance
 from rsmq_django.worker.supervise.process import Child, ProcessSlot
 from rsmq_django.worker.worker import Worker
@@ -33,6 +34,7 @@ from tests.support import wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site import tasks
 from tests.worker.site.journal import Journal
+from tests.worker.still_clock import StillClock
 from tests.worker.workshop import Configure, declare, new_worker, queue_source
 
 MANY = 3 * SAMPLED_AT_A_TIME
@@ -239,17 +241,18 @@ def test_very_many_queues_are_provided_in_a_round_trip_per_slice(
 
 
 def test_schedules_do_not_wait_for_the_lengths_of_very_many_queues(
-    configure: Configure, server: PrivateServer, exchanges: list[int]
+    configure: Configure, exchanges: list[int], monkeypatch: pytest.MonkeyPatch
 ):
     configure(**{f"q{number}": {} for number in range(MANY)})
     maintenance = maintenance_of(fires_schedules=True)
+    clock = StillClock(monkeypatch, maintenance_module)
 
     maintenance.look(["w1"])
 
     assert max(exchanges) <= SAMPLED_AT_A_TIME + 1  # and a script to load
     assert len(exchanges) < 20
     *others, lengths = maintenance._jobs
-    assert lengths.due_at < time.monotonic() < min(chore.due_at for chore in others), "the other slices come later"
+    assert lengths.due_at == clock.now < min(chore.due_at for chore in others), "the other slices come later"
 
 
 def test_leases_are_renewed_for_any_number_of_queues_and_next_to_damaged_ones(
