@@ -38,7 +38,7 @@ def _is_not_noted(client: Client) -> bool:
     return time.monotonic() < _not_noted_until.get(client, 0.0)
 
 
-class Source(Protocol):
+class SourceQueue(Protocol):
     """The queue of a received message, as its worker has it."""
 
     name: str
@@ -57,7 +57,7 @@ class Received(Protocol):
     cancelled: bool
 
     @property
-    def work_queue(self) -> Source:
+    def work_queue(self) -> SourceQueue:
         """Queue of the message."""
 
     @property
