@@ -39,7 +39,7 @@ class Function:
 _INSPECTED = 'ARGV[1] == "undelivered" and 2 or 5'
 FUNCTIONS = (
     Function("push"),
-    Function("pop", "allow-oom", "2, 5, 3"),
+    Function("pop", "allow-oom", "5, 5, 3"),
     Function("ack", "allow-oom"),
     Function("recover", "allow-oom", "1, 4, 2"),
     Function("inspect", "no-writes", f"1, 6, {_INSPECTED}"),

@@ -195,13 +195,14 @@ class ReliableQueue:
         Missing ids were not in flight or were already deleted. A message or a receipt is skipped if the message was
         delivered again since; an id is valid for any delivery. None if the queue does not exist.
         """
-        return joined(run_in_turn(self.client, self._ack(messages)))
+        return joined(run_in_turn(self.client, self.ack_calls(messages)))
 
     async def aack(self, *messages: Receipt) -> list[str] | None:
         """See ack()."""
-        return joined(await arun_in_turn(self.client, self._ack(messages)))
+        return joined(await arun_in_turn(self.client, self.ack_calls(messages)))
 
-    def _ack(self, messages: Sequence[Receipt]) -> list[Call[list[str] | None]]:
+    def ack_calls(self, messages: Sequence[Receipt]) -> list[Call[list[str] | None]]:
+        """Return ack() as calls of up to a thousand messages each."""
         return self._settling("ack", (), messages)
 
     def nack(self, *messages: Receipt, delay_s: float = 0, is_unused: bool = False) -> list[str] | None:
@@ -210,13 +211,16 @@ class ReliableQueue:
         A message with `max_deliveries` deliveries becomes a dead message instead. With `is_unused`, this delivery is
         not counted. Returns the released ids. See ack() for skipped messages.
         """
-        return joined(run_in_turn(self.client, self._nack(messages, delay_s, is_unused), words=2))
+        return joined(run_in_turn(self.client, self.nack_calls(messages, delay_s, is_unused=is_unused), words=2))
 
     async def anack(self, *messages: Receipt, delay_s: float = 0, is_unused: bool = False) -> list[str] | None:
         """See nack()."""
-        return joined(await arun_in_turn(self.client, self._nack(messages, delay_s, is_unused), words=2))
+        return joined(await arun_in_turn(self.client, self.nack_calls(messages, delay_s, is_unused=is_unused), words=2))
 
-    def _nack(self, messages: Sequence[Receipt], delay_s: float, is_unused: bool) -> list[Call[list[str] | None]]:
+    def nack_calls(
+        self, messages: Sequence[Receipt], delay_s: float = 0, *, is_unused: bool = False
+    ) -> list[Call[list[str] | None]]:
+        """Return nack() as calls of up to a thousand messages each."""
         args = (milliseconds("delay_s", delay_s), "unused" if is_unused else "failed")
         return self._settling("nack", args, messages)
 
@@ -225,13 +229,14 @@ class ReliableQueue:
 
         Zero is a heartbeat. Returns the changed ids. See ack() for skipped messages.
         """
-        return joined(run_in_turn(self.client, self._extend(messages, seconds), words=1))
+        return joined(run_in_turn(self.client, self.extend_calls(messages, seconds), words=1))
 
     async def aextend(self, *messages: Receipt, seconds: float = 0) -> list[str] | None:
         """See extend()."""
-        return joined(await arun_in_turn(self.client, self._extend(messages, seconds), words=1))
+        return joined(await arun_in_turn(self.client, self.extend_calls(messages, seconds), words=1))
 
-    def _extend(self, messages: Sequence[Receipt], seconds: float) -> list[Call[list[str] | None]]:
+    def extend_calls(self, messages: Sequence[Receipt], seconds: float = 0) -> list[Call[list[str] | None]]:
+        """Return extend() as calls of up to a thousand messages each."""
         return self._settling("extend", (milliseconds("seconds", seconds),), messages)
 
     def check_in_call(self, receipt: Receipt, *, from_now_ms: int) -> Call[SettleResult]:
@@ -245,23 +250,24 @@ class ReliableQueue:
         Returns [id, body] of each, or None if the queue does not exist. A message with `max_deliveries` deliveries
         becomes a dead message instead.
         """
-        recovered = self.client.run(self._recover(count, elapsed_ms))
+        recovered = self.client.run(self.recover_call(count, elapsed_ms))
         return None if recovered is None else [[message.id, message.body] for message in recovered]
 
     async def arecover(self, count: int, elapsed_ms: int) -> list[Row] | None:
         """See recover()."""
-        recovered = await self.client.arun(self._recover(count, elapsed_ms))
+        recovered = await self.client.arun(self.recover_call(count, elapsed_ms))
         return None if recovered is None else [[message.id, message.body] for message in recovered]
 
     def recover_messages(self, count: int, elapsed_ms: int) -> list[ReliableMessage]:
         """Return records of recovered messages, with the number of deliveries. See recover()."""
-        return self.client.run(self._recover(count, elapsed_ms)) or []
+        return self.client.run(self.recover_call(count, elapsed_ms)) or []
 
     async def arecover_messages(self, count: int, elapsed_ms: int) -> list[ReliableMessage]:
         """See recover_messages()."""
-        return await self.client.arun(self._recover(count, elapsed_ms)) or []
+        return await self.client.arun(self.recover_call(count, elapsed_ms)) or []
 
-    def _recover(self, count: int, elapsed_ms: int) -> Call[list[ReliableMessage] | None]:
+    def recover_call(self, count: int, elapsed_ms: int) -> Call[list[ReliableMessage] | None]:
+        """Return recover_messages() as a call."""
         room = checked_room(count)
         args = (room, checked_whole("elapsed_ms", elapsed_ms, 0, MAX_MS), self.consumer)
         return self._call("recover", args, read_recovered(self.name))
@@ -272,13 +278,14 @@ class ReliableQueue:
         The reason, up to 200 printable characters, is stored in place of the consumer. Returns the ids that are dead
         now. See ack() for skipped messages.
         """
-        return joined(run_in_turn(self.client, self._bury(messages, reason), words=1))
+        return joined(run_in_turn(self.client, self.bury_calls(messages, reason), words=1))
 
     async def abury(self, *messages: Receipt, reason: str = "") -> list[str] | None:
         """See bury()."""
-        return joined(await arun_in_turn(self.client, self._bury(messages, reason), words=1))
+        return joined(await arun_in_turn(self.client, self.bury_calls(messages, reason), words=1))
 
-    def _bury(self, messages: Sequence[Receipt], reason: str) -> list[Call[list[str] | None]]:
+    def bury_calls(self, messages: Sequence[Receipt], reason: str) -> list[Call[list[str] | None]]:
+        """Return bury() as calls of up to a thousand messages each."""
         return self._settling("bury", (checked_label("reason", reason),), messages)
 
     # -- Dead messages ------------------------------------------------------------------------------------------------

@@ -11,6 +11,9 @@ from ..queue.replies import read_message_id
 from ..stats.depth import Depth
 from .records import ReliableMessage, ReliableStatistics, StoredReliableMessage
 
+#: Number of values before the messages in a reply of pop.lua.
+HEAD = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Popped:
@@ -19,15 +22,22 @@ class Popped:
     messages: list[ReliableMessage]
     #: Milliseconds until a delayed message is due; None without one.
     next_due_ms: int | None
+    server_ms: int
+    #: How many messages were delivered and not acknowledged before.
+    in_flight: int
+    #: Positions of queues that do not exist, from 1.
+    missing: list[int]
 
 
 def read_popped(reply: list[Any]) -> Popped:
     """Return the result of a reply of pop.lua."""
     messages = [
         ReliableMessage(reply[at].decode(), read_message_id(reply[at + 1]), *reply[at + 2 : at + 5])
-        for at in range(1, len(reply), 5)
+        for at in range(HEAD, len(reply), 5)
     ]
-    return Popped(messages, None if reply[0] < 0 else reply[0])
+    server_ms, next_due_ms, in_flight, missing = reply[:HEAD]
+    positions = [int(position) for position in missing.split()]
+    return Popped(messages, None if next_due_ms < 0 else next_due_ms, server_ms, in_flight, positions)
 
 
 def read_recovered(queue: str) -> Callable[[list[Any] | None], list[ReliableMessage] | None]:

@@ -18,18 +18,8 @@ from ...core.transport.call import Argument, Call
 from ...core.transport.prepared_calls import ReadiedCalls
 from ..delivery import SHORTEST_LEASE_S, Delivery, TooLong
 from ..lease.leases import Leases
-from ..lease.steps import (
-    AbandonStep,
-    CancellationStep,
-    CleanupStep,
-    HeartbeatStep,
-    RenewStep,
-    SettleStep,
-    StartStep,
-)
+from ..lease.steps import Step
 from ..report.clock import ServerClock
-from ..report.event_log import RecentStep
-from ..report.statistics import ReportStep
 from .polling import PollSchedule
 from .queue_selector import FetchOrder, QueueSelector
 
@@ -136,20 +126,6 @@ class FetchStep:
     def failed(self, _error: RsmqError) -> None:
         """Fetch again at the next exchange."""
         self.parts.poll_schedule.fetch_within(0)
-
-
-Step = (
-    SettleStep
-    | CleanupStep
-    | RenewStep
-    | StartStep
-    | AbandonStep
-    | HeartbeatStep
-    | CancellationStep
-    | FetchStep
-    | ReportStep
-    | RecentStep
-)
 
 
 @dataclass(slots=True)

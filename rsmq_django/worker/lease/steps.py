@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ...core import RsmqError, SettleResult
 from ...core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure
@@ -22,6 +22,20 @@ from .pending import PendingSettlements
 from .settle import SettleCall, remove_inflight, start
 
 logger = get_logger(__name__)
+
+
+class Step(Protocol):
+    """A part of an exchange: a call, and what follows from its reply."""
+
+    @property
+    def call(self) -> Call[Any]:
+        """Return the call."""
+
+    def done(self, reply: Any, /) -> None:
+        """Take the result of the call."""
+
+    def failed(self, error: RsmqError, /) -> None:
+        """Note that the call was refused, or that its outcome is unknown."""
 
 
 def is_damage(error: RsmqError) -> bool:
@@ -81,12 +95,7 @@ class RenewStep:
 
     def done(self, verdicts: Sequence[SettleResult]) -> None:
         """Note the new leases."""
-        for lost in self.leases.renewed(self.deliveries, verdicts, time.monotonic()):
-            logger.warning(
-                "the lease of message %s of queue %s is lost; its task is notified and its result will be discarded",
-                lost.message.id,
-                lost.work_queue.name,
-            )
+        log_lost(self.leases.renewed(self.deliveries, verdicts, time.monotonic()))
         gone = [
             each for each, verdict in zip(self.deliveries, verdicts, strict=True) if verdict is SettleResult.MISSING
         ]
@@ -94,6 +103,16 @@ class RenewStep:
 
     def failed(self, _error: RsmqError) -> None:
         """Leave the renewal to the next exchange: the leases are still due."""
+
+
+def log_lost(deliveries: Sequence[Delivery]) -> None:
+    """Log messages whose leases are lost."""
+    for lost in deliveries:
+        logger.warning(
+            "the lease of message %s of queue %s is lost; its task is notified and its result will be discarded",
+            lost.message.id,
+            lost.work_queue.name,
+        )
 
 
 @dataclass(slots=True)

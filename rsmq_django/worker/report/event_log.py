@@ -70,30 +70,39 @@ class EventLog:
         """Return the arguments for one message whose process died; `how` describes the end of the process."""
         return self._complete(attempt.delivery.work_queue.name, [line_of(attempt)], "ProcessDied", how)
 
+    def calls_afterwards(
+        self, namespace: str, queue_name: str, kind: str, lines: Sequence[tuple[str, str]], error: BaseException | None
+    ) -> list[Call[int]]:
+        """Return the calls that write events of messages that an earlier call settled: tasks and lines."""
+        if kind != EventKind.SUCCEEDED.value or self.records_successes:
+            error_words = ("", "") if error is None else self._error_words(error)
+            words = self._complete(queue_name, [line for _, line in lines], *error_words)
+            return [append(namespace, kind, words)]
+        if self.recent is None:
+            return []
+        self.recent.turn(time.monotonic())
+        taken: dict[str, list[str]] = {}
+        for task, line in lines:
+            if self.recent.takes(task):
+                taken.setdefault(task, []).append(line)
+        return [
+            append(
+                namespace, kind, self._complete(queue_name, own, "", "", most=KEPT), log=successes_key(namespace, task)
+            )
+            for task, own in taken.items()
+        ]
+
     def write(
         self, client: Client, queue_name: str, kind: str, lines: Sequence[tuple[str, str]], error: BaseException | None
     ) -> None:
-        """Write events of messages that an earlier call settled: tasks and lines. Never raises."""
-        error_words = ("", "") if error is None else self._error_words(error)
-        if kind != EventKind.SUCCEEDED.value or self.records_successes:
-            words = self._complete(queue_name, [line for _, line in lines], *error_words)
-            self._append(client, kind, words)
-        elif self.recent is not None:
-            self.recent.turn(time.monotonic())
-            taken: dict[str, list[str]] = {}
-            for task, line in lines:
-                if self.recent.takes(task):
-                    taken.setdefault(task, []).append(line)
-            for task, own in taken.items():
-                words = self._complete(queue_name, own, "", "", most=KEPT)
-                self._append(client, kind, words, log=successes_key(client.namespace, task))
+        """Write events of messages that an earlier call settled, in round trips of their own. Never raises."""
+        for call in self.calls_afterwards(client.namespace, queue_name, kind, lines, error):
+            try:
+                client.run(call)
+            except RsmqError as failure:
+                logger.warning("events of queue %s are not in the log: %s", queue_name, failure)
+        if self.recent is not None:
             self.recent.carry_out(client)
-
-    def _append(self, client: Client, kind: str, words: Events, *, log: str = "") -> None:
-        try:
-            client.run(append(client.namespace, kind, words, log=log))
-        except RsmqError as error:
-            logger.warning("events of queue %s are not in the log: %s", words[-5], error)
 
     def _complete(
         self, queue_name: str, lines: Sequence[str], error_type: str, error: str, *, most: int | None = None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from ...conf.settings import get_settings
-from ...core import Client, RsmqError, SettleResult
+from ...core import Client, RsmqError
 from ...core.errors import BrokenQueue, ConnectionFailed, QueueNotFound
 from ...core.keys import paused_key, worker_key
 from ...core.limits import MAX_BATCH
@@ -17,15 +14,14 @@ from ...core.log_lines import get_logger
 from ...core.transport.backoff import ReconnectBackoff
 from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
-from ..execute.limits import admit
-from ..fetch.exchange import Fetched, FetchParts, FetchStep, PendingExchange, PreparedFetch, Step
+from ..fetch.exchange import Fetched, FetchParts, FetchStep, PendingExchange, PreparedFetch
 from ..fetch.polling import IdleTurn, PollSchedule
 from ..fetch.queue_selector import FetchOrder, QueueSelector
 from ..fetch.wakeup import Subscription, Wakeup
 from ..lease.inflight import Heartbeat, Undelivered
-from ..lease.leases import Cancellations, Leases, renewal_calls
-from ..lease.pending import PendingSettlements, StartNotes, starts_to_note
-from ..lease.settle import SettleCall, cleanup_calls, settle_calls
+from ..lease.leases import Cancellations, renewal_calls
+from ..lease.pending import StartNotes, starts_to_note
+from ..lease.settle import cleanup_calls, settle_calls
 from ..lease.steps import (
     AbandonStep,
     CancellationStep,
@@ -34,22 +30,20 @@ from ..lease.steps import (
     RenewStep,
     SettleStep,
     StartStep,
+    Step,
     is_damage,
 )
-from ..outcomes import Outcome, Postponed, Released, RetryIn, Settlement
-from ..report.clock import ServerClock
-from ..report.event_log import EventLog, RecentStep
+from ..outcomes import Settlement
+from ..report.event_log import RecentStep
 from ..report.notifications import Notifier
 from ..report.shared_state import SharedState
-from ..report.statistics import MOST_LAST_REPORTS, ReportStep, Statistics
+from ..report.statistics import ReportStep
+from .base import BaseSource
 
 logger = get_logger(__name__)
 
-#: Maximum number of failed exchanges in a row while the last outcomes of a worker are sent.
-MOST_LAST_FAILURES = 2
 
-
-class QueueSource:
+class QueueSource(BaseSource):
     """Works on some queues of one connection, in the given order: messages of the first queue come first."""
 
     is_released_by_supervisor = True
@@ -66,23 +60,19 @@ class QueueSource:
         idle_turns: IdleTurn | None = None,
         connection_number: int = 0,
     ) -> None:
-        self.client = client
+        super().__init__(
+            client,
+            title=f"{client.connection!r}",
+            notifier=notifier,
+            poll_schedule=PollSchedule(
+                poll_interval_s=poll_interval_s, idle_turns=idle_turns, connection_number=connection_number
+            ),
+            wake=wake,
+            shared_state=shared_state,
+        )
         self.selector = QueueSelector(client, queues)
         self.inflight_key = worker_key(client.namespace, notifier.worker_id)
-        self.notifier = notifier
-        self.leases = Leases()
-        self.clock = ServerClock()
-        #: None when statistics are disabled.
-        self.statistics = Statistics.from_settings(client.namespace, notifier.worker_id, now_ms=self.clock.now_ms)
-        self.event_log = EventLog.from_settings(get_settings().events, notifier.worker_id, client.namespace)
-        self.backoff = ReconnectBackoff(f"{client.connection!r}", server=client.connection)
-        self.poll_schedule = PollSchedule(
-            poll_interval_s=poll_interval_s, idle_turns=idle_turns, connection_number=connection_number
-        )
-        self.pending = PendingSettlements(client)
         self.cancellations = Cancellations(client)
-        self._wake = wake
-        self._shared_state = shared_state
         self._pauses = ReconnectBackoff(f"key {paused_key(client.namespace)!r}")
         self._start_notes = StartNotes()
         self._undelivered = Undelivered(client, self.inflight_key)
@@ -97,10 +87,6 @@ class QueueSource:
         self.heartbeat = Heartbeat(client, notifier.worker_id, is_needed=shared_state is not None)
         #: How many messages the last fetch returned, if that was all it asked for.
         self._filled = 0
-        #: Whether the last fetch found no message at all, neither ready nor invisible; None before the first fetch.
-        self.is_empty: bool | None = None
-        #: Whether the last fetch left nothing ready; None before the first fetch.
-        self.is_drained: bool | None = None
 
     @property
     def queues(self) -> Sequence[WorkQueue]:
@@ -127,43 +113,6 @@ class QueueSource:
             self._subscription.stop()
 
     # -- Called by any thread -----------------------------------------------------------------------------------------
-
-    def began(self, execution: Execution) -> None:
-        """Note that an attempt began; its result record is updated if it runs for long."""
-        delivery, limit_s, began_at = execution.delivery, execution.hard_timeout_s, execution.began_at
-        delivery.started_ms, delivery.execution = began_at * 1000 + self.clock.offset_ms, execution
-        if self._shared_state is not None:
-            run_by = 0.0 if limit_s is None else began_at + limit_s
-            delivery.slot = self._shared_state.enter(delivery.message.id, began_at=began_at, run_by=run_by)
-        if self.statistics is not None and execution.may_run:
-            self.statistics.began(delivery.work_queue.name, execution.path)
-
-    def settle(self, execution: Execution, outcome: Outcome) -> None:
-        """Accept an outcome for the next exchange. The code that runs executions wakes the worker afterwards."""
-        if execution.hard_timeout_s is not None:
-            self._lift_limit(execution)
-        execution.finished_ms = (execution.ended_at or time.monotonic()) * 1000 + self.clock.offset_ms
-        self.pending.settlements.append(Settlement(execution, outcome))
-
-    def note_interruption(self, execution: Execution) -> None:
-        """Count that a function was interrupted."""
-        if self.statistics is not None:
-            self.statistics.interrupted(execution.delivery.work_queue.name, execution.path)
-
-    def flush_soon(self) -> None:
-        """Send pending outcomes soon."""
-        self._wake()
-
-    def abandon(self, execution: Execution) -> None:
-        """Stop renewing the lease of a message that will have no outcome here, so that it becomes visible again."""
-        self._lift_limit(execution)
-        self.pending.abandon([execution.delivery])
-        self._wake()
-
-    def _lift_limit(self, execution: Execution) -> None:
-        slot = execution.delivery.slot
-        if slot is not None and self._shared_state is not None:
-            self._shared_state.lift_limit(slot)
 
     def note_publish(self) -> None:
         """Fetch soon because a message was published: at once, or after the turns of other processes."""
@@ -229,73 +178,20 @@ class QueueSource:
         is_scan_due = scan is not None and scan.is_due(time.monotonic())
         return self.backoff.is_on or not is_settled or self._undelivered.is_due() or is_scan_due
 
-    def fetch_now(self) -> None:
-        """Fetch at the next exchange: a message was sent."""
-        self.poll_schedule.has_wakeup = True
-        self._wake()
-
     def suspect_cancellations(self) -> None:
         """Ask at the next exchange whether held messages were cancelled."""
         self.cancellations.suspect_all()
         self._wake()
-
-    def note_arrived(self, executions: Sequence[Execution]) -> None:
-        """Count received messages."""
-        if self.statistics is not None and executions:
-            self.statistics.arrived(executions)
-
-    def admit(self, executions: Sequence[Execution]) -> Sequence[Execution]:
-        """Return the messages that may run now, by the limits of their tasks."""
-        return admit(self.client, executions)
-
-    @property
-    def has_settlements(self) -> bool:
-        """Return whether outcomes are pending, or were sent without a reply yet."""
-        return bool(self.pending.count) or self.is_fetch_pending
-
-    @property
-    def is_unavailable(self) -> bool:
-        """Return whether the server did not answer the last exchange."""
-        return self.backoff.is_on
-
-    @property
-    def is_idle(self) -> bool:
-        """Return whether no message is held and nothing is pending."""
-        return self.pending.is_empty and not len(self.leases) and not self.is_fetch_pending
 
     @property
     def holds_nothing(self) -> bool:
         """Return whether it is certain that no message has to be released from here."""
         return self.is_idle and not self._undelivered.are_likely
 
-    @property
-    def unreported(self) -> int:
-        """Return the number of outcomes of completed runs that Redis does not know."""
-        return sum(not isinstance(each.outcome, Released) for each in self.pending.all_settlements())
-
     def take_cancelled(self) -> list[Execution]:
         """Return the executions that were cancelled since the last call."""
         cancelled = self.cancellations.take(self.leases.held)
         return [delivery.execution for delivery in cancelled if isinstance(delivery.execution, Execution)]
-
-    @property
-    def is_stuck(self) -> bool:
-        """Return whether only outcomes are left that a damaged queue has refused for a while."""
-        return self.pending.is_stuck(len(self.leases))
-
-    def forget(self, deliveries: Sequence[Delivery], *, removed: Sequence[str]) -> None:
-        """Stop holding messages: Redis knows their outcomes, or there will be none."""
-        self.pending.over += [batch for batch in self.leases.remove(deliveries) if batch not in removed]
-        slots = []
-        for delivery in deliveries:
-            delivery.execution = None
-            if delivery.ack_waiter is not None:
-                delivery.release_waiter()
-            if delivery.slot is not None:
-                slots.append(delivery.slot)
-                delivery.slot = None
-        if self._shared_state is not None:
-            self._shared_state.leave(*slots)
 
     # -- The exchange -------------------------------------------------------------------------------------------------
 
@@ -309,54 +205,21 @@ class QueueSource:
         self._filled = 0
         if self._pending_exchange is not None:
             return self._receive(self._pending_exchange)
-        if time.monotonic() < self.backoff.next_try_at:
-            self.leases.expire(time.monotonic())
-            return []
-        if room > 0:
-            self.poll_schedule.take_turn()
-        return self._exchange(room, at_most)
+        return super().exchange(room, at_most=at_most)
 
     def flush(self) -> None:
         """Send all pending outcomes for the last time. Messages whose outcome is lost become visible again later."""
-        if (
-            self._pending_exchange is not None
-        ):  # the messages that it returns will not run: they are released as undelivered
+        if self._pending_exchange is not None:
+            # The messages that it returns will not run: they are released as undelivered.
             self.forget(self._receive(self._pending_exchange), removed=())
             self._undelivered.suspect(are_likely=True)
-        left, failures = -1, 0
-        while left and failures < MOST_LAST_FAILURES:  # at least once: undelivered messages are released, too
-            before = self.pending.count
-            self.pending.late.next_try_at = 0.0
-            self._exchange(0)
-            left = self.pending.count
-            failures = 0 if left < before else failures + 1
-        self._report_the_rest()
+        super().flush()
 
-    def _report_the_rest(self) -> None:
-        if self.statistics is None:
-            return
-        for _ in range(MOST_LAST_REPORTS):
-            if self.statistics.is_empty or self.backoff.is_on:
-                return
-            self.statistics.flush_soon()
-            self._exchange(0)
-
-    def _exchange(self, room: int, at_most: int = MAX_BATCH) -> list[Delivery]:
-        self.pending.offer_refused_again(time.monotonic())
-        steps: list[Step] = []
-        fetch = None
-        try:
-            self.selector.provision()
-            if self._undelivered.is_due():
-                self._undelivered.release(self.queues, self.leases.held())
-            self._scan(room)
-            steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
-            replies = self.client.run_many([step.call for step in steps]) if steps else []
-        except RsmqError as error:
-            self._keep_for_later(steps, error)
-            return []
-        self._read(steps, replies)
-        return fetch.deliveries if fetch is not None else []
+    def _prepare(self, room: int) -> None:
+        self.selector.provision()
+        if self._undelivered.is_due():
+            self._undelivered.release(self.queues, self.leases.held())
+        self._scan(room)
 
     def _receive(self, pending_exchange: PendingExchange) -> list[Delivery]:
         self._pending_exchange = None
@@ -368,20 +231,11 @@ class QueueSource:
         self._read(pending_exchange.steps, results)
         return pending_exchange.fetch.deliveries
 
-    def _put_back_steps(self, steps: Iterable[Step], error: RsmqError) -> None:
-        for step in steps:
-            if not isinstance(step, CleanupStep):  # it is made again with its outcome
-                step.failed(error)
-
     def _keep_for_later(self, steps: Sequence[Step], error: RsmqError) -> None:
-        """Keep steps for a later exchange that may have been carried out or not."""
-        self._put_back_steps(steps, error)
         # Also when the error says that nothing was sent: it may be about a second try of some of the calls.
         if any(isinstance(step, FetchStep) for step in steps):
             self._undelivered.suspect(are_likely=not isinstance(error, ConnectionFailed))
-        self.poll_schedule.fetch_within(0)  # the wake-up was not acted on yet
-        self.backoff.note(error, at_most_s=self.leases.longest_wait_s())
-        self.leases.expire(time.monotonic())
+        super()._keep_for_later(steps, error)
 
     def _scan(self, room: int) -> None:
         """Find the queues with messages among very many; when there is none, this counts as the fetch."""
@@ -439,48 +293,13 @@ class QueueSource:
         fetch = FetchStep(self.fetch_parts, min(room, at_most), at_most)
         return [*steps, fetch], fetch
 
-    def _read(self, steps: Sequence[Step], replies: Sequence[Any]) -> None:
-        failures: list[tuple[Step, RsmqError]] = []
-        for step, reply in zip(steps, replies, strict=True):
-            if isinstance(reply, RsmqError):
-                step.failed(reply)
-                failures.append((step, reply))
-            else:
-                step.done(reply)
+    def _note_failures(self, failures: Sequence[tuple[Step, RsmqError]]) -> None:
         if any(isinstance(error, QueueNotFound) for _, error in failures):
             self.selector.is_provisioned = False  # a queue was deleted: it is created again
-        # A damaged queue refuses its own outcomes only, while renewals and fetches concern all queues. Counters that
-        # cannot be written, locks and tags that cannot be removed, and unreadable cancellations never stop the work.
-        trouble = [error for step, error in failures if not _is_apart(step, error)]
-        if trouble:
-            self.backoff.note(trouble[0], at_most_s=self.leases.longest_wait_s())
-        elif steps:
-            self.backoff.over()
-            if self._shared_state is not None:
-                self._shared_state.note_poll()
-        if not self.pending.refused:
-            self.pending.damage.over()
-        if self.is_idle and any(isinstance(step, SettleStep) for step in steps):
-            # The settled message may have been the last one, which `until_empty` waits for. A fetch in the same
-            # exchange does not show that: a script that the server did not know yet is carried out after it.
-            self.poll_schedule.fetch_soon()
-            self.is_drained = self.is_empty = False
 
-    def _note_settled(self, settle_call: SettleCall, verdicts: Sequence[SettleResult]) -> None:
-        """Forget settled messages, and report lost leases."""
-        settlements = settle_call.settlements
-        self.is_drained = False  # tasks that have ended may have sent messages since the last fetch
-        self.forget([settlement.execution.delivery for settlement in settlements], removed=settle_call.over)
-        if self.statistics is not None:
-            self.statistics.settled(settlements, verdicts)
-        outcome = settlements[0].outcome  # a step with several outcomes has one kind only
-        if isinstance(outcome, (RetryIn, Postponed)):
-            self.poll_schedule.fetch_within(outcome.after_s)
-        if SettleResult.LEASE_LOST in verdicts and not isinstance(outcome, Released):
-            for settlement, verdict in zip(settlements, verdicts, strict=True):
-                if verdict is SettleResult.LEASE_LOST:
-                    self.notifier.lost(settlement.delivery)
-        # MISSING: the reply to an earlier try was lost, or the message was deleted. In both cases it is gone.
+    def _is_apart(self, step: Step, error: RsmqError) -> bool:
+        is_of_one_queue = isinstance(step, SettleStep | CancellationStep) and is_damage(error)
+        return is_of_one_queue or isinstance(step, ReportStep | CleanupStep | HeartbeatStep | RecentStep)
 
     def _note_fetched(self, fetched: Fetched, order: FetchOrder) -> None:
         """Note the result of a fetch, and plan the next one."""
@@ -511,37 +330,10 @@ class QueueSource:
 
     # -- Time of the next exchange ------------------------------------------------------------------------------------
 
-    def next_exchange_at(self, room: int, *, settle_within_s: float = 0.0) -> float | None:
-        """Return when the next exchange is due, on the monotonic clock; None when only an event can start it.
-
-        Outcomes may wait for `settle_within_s`, so that more of them are sent together.
-        """
-        if self.is_fetch_pending:
-            return 0.0
+    def _times(self, _room: int) -> list[float]:
         times = [self.heartbeat.next_at]
-        if self.pending.settlements:
-            times.append(time.monotonic() + settle_within_s if settle_within_s else 0.0)
-        if self.pending.late.settlements:
-            times.append(self.pending.late.next_try_at)
-        if self.pending.refused:
-            times.append(self.pending.damage.next_try_at)
-        if room > 0:
-            times += self.poll_schedule.times()
-        renewal_at = self.leases.next_renewal_at()
-        if renewal_at is not None:
-            times.append(renewal_at)
         if self.pending.over or self.cancellations.has_suspects:
             times.append(0.0)
-        report_at = self.statistics.next_report_at() if self.statistics is not None else None
-        if report_at is not None:
-            times.append(report_at)
         if self.leases.has_unnoted_start():
             times.append(self._start_notes.next_check_at(time.monotonic()))
-        soonest = max(min(times), self.backoff.next_try_at)
-        return soonest if soonest < math.inf else None
-
-
-def _is_apart(step: Step, error: RsmqError) -> bool:
-    """Return whether other work can continue in spite of this failure."""
-    is_of_one_queue = isinstance(step, SettleStep | CancellationStep) and is_damage(error)
-    return is_of_one_queue or isinstance(step, ReportStep | CleanupStep | HeartbeatStep | RecentStep)
+        return times

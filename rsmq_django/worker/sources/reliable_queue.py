@@ -6,8 +6,8 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import redis
 
@@ -21,8 +21,6 @@ from ...core.transport.backoff import ReconnectBackoff
 from ...queues import get_client
 from ..delivery import WorkQueue
 from ..lease.steps import is_damage
-from ..outcomes import Dead, Postponed, RetryIn, Settlement
-from ..report.notifications import one_line
 
 logger = get_logger(__name__)
 
@@ -31,17 +29,6 @@ logger = get_logger(__name__)
 RECOVERIES_PER_LEASE = (2.0, 4.0)
 #: The limit for messages that may be delivered any number of times.
 NO_LIMIT = 1_000_000
-
-
-def group_of(settlement: Settlement) -> tuple[str, object]:
-    """Return the key of outcomes that can be sent together."""
-    name, outcome = settlement.delivery.work_queue.name, settlement.outcome
-    match outcome:
-        case RetryIn(after_s) | Postponed(after_s):
-            return name, f"{type(outcome).__name__} {after_s}"
-        case Dead(reason, error):
-            return name, f"{reason}: {one_line(error)}"
-    return name, type(outcome)
 
 
 @dataclass(slots=True)
@@ -54,8 +41,6 @@ class ReliableQueueState:
     work_queue: WorkQueue
     #: Notes that its keys cannot be used; the other queues of the connection continue.
     damage: ReconnectBackoff
-    #: Outcomes that it refused while it was damaged.
-    refused: list[Settlement] = field(default_factory=list)
     recover_at: float = 0.0
     is_provisioned: bool = False
 
@@ -86,13 +71,10 @@ class ReliableQueueState:
             )
         self.is_provisioned = True
 
-    def is_any_delivered(self) -> bool:
-        """Return whether a consumer is working on a message of the queue."""
-        try:
-            return bool(self.queue.info()[3])
-        except QueueNotFound:
-            self.is_provisioned = False  # the queue was deleted: it is created again
-            return False
+    def check(self) -> None:
+        """Read the queue. Raises an error if it is damaged."""
+        with suppress(QueueNotFound):  # it was deleted
+            self.queue.info()
 
     def choose_recovery(self) -> None:
         """Choose the time of the next recovery."""

@@ -15,6 +15,7 @@ from rsmq_django.worker.fetch.exchange import Fetched, QueueFetch
 from rsmq_django.worker.fetch.queue_selector import FetchOrder
 from rsmq_django.worker.lease import pending as pending_module
 from rsmq_django.worker.lease.pending import NOTE_START_AFTER_S
+from rsmq_django.worker.sources import base as base_module
 from rsmq_django.worker.sources import queues as source_module
 from rsmq_django.worker.sources.queues import QueueSource
 from tests.worker.still_clock import StillClock
@@ -26,7 +27,7 @@ POLL_S = 5.0
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
     monkeypatch.setattr("rsmq_django.core.transport.backoff.random.uniform", lambda least, most: most)
-    return StillClock(monkeypatch, source_module, polling_module, backoff_module, pending_module)
+    return StillClock(monkeypatch, source_module, base_module, polling_module, backoff_module, pending_module)
 
 
 @pytest.fixture

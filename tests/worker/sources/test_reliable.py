@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from rsmq_django.core import Message
+from rsmq_django.core import Connection, Message
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.stats.events import following
 from rsmq_django.core.stats.history import read_totals
@@ -22,6 +22,7 @@ from rsmq_django.reliable_queues import get_reliable_queue, task_body
 from rsmq_django.tasks import Retry, TaskContext, consumer, current_task, fixed, lease_lost
 from rsmq_django.tasks.compat import InvalidTask
 from rsmq_django.worker.execute.execution import Execution
+from rsmq_django.worker.outcomes import Dead, Released, RetryIn, Succeeded
 from rsmq_django.worker.report.notifications import Notifier
 from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.sources.reliable import make_reliable_sources
@@ -228,7 +229,7 @@ def test_message_whose_attempt_ended_without_an_outcome_is_not_extended_any_more
     orders.push("x")
     worker = new_worker("orders")
     source = reliable_source(worker)
-    (delivery,) = source.exchange(1)
+    (delivery,) = source.exchange(2)  # half of the room is for abandoned messages
     assert len(source.leases) == 1
 
     Execution(delivery, sink=source, notifier=worker.notifier).abandon()
@@ -372,6 +373,51 @@ def test_one_worker_works_on_both_kinds_of_queues(orders: ReliableQueue):
     assert get_queue("default").attributes().messages == orders.info()[3] == 0
 
 
+# -- Round trips ------------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_is_one_round_trip_whatever_is_to_be_said(
+    orders: ReliableQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    """Outcomes of several kinds and queues, extensions, counters, recovery and pop."""
+    consumer("orders")(lambda message: None)
+    urgent, exchanges = get_reliable_queue("urgent"), list[int]()
+    orders.push(*"abcde")
+    urgent.push("u", "abandoned")
+    urgent.pop()
+    make_abandoned(urgent, server, seconds=61)
+    worker = new_worker("orders", "urgent")
+    source = reliable_source(worker)
+    first = source.exchange(10)  # half of the room is for abandoned messages of one of the queues
+    executions = [Execution(each, sink=source, notifier=worker.notifier) for each in first]
+    assert [delivery.message.body for delivery in first] == [b"a", b"b", b"c", b"d", b"e"]
+    source.note_arrived(executions)
+    for execution, outcome in zip(
+        executions, [Succeeded(), RetryIn(5, ValueError(), ""), Released(), Dead("x", ValueError())], strict=False
+    ):
+        source.settle(execution, outcome)
+    executions[4].delivery.renewed_at -= 20
+    source.leases._quiet_until = 0.0
+    orders.push("new")
+    source.fetch_now()
+    exchange = Connection.exchange
+
+    def counting(connection: Connection, *args: Any, **options: Any) -> Any:
+        exchanges.append(1)
+        return exchange(connection, *args, **options)
+
+    monkeypatch.setattr(Connection, "exchange", counting)
+    found = source.exchange(8)
+
+    assert len(exchanges) == 1
+    assert sorted(delivery.message.body for delivery in found) == [b"abandoned", b"c", b"new", b"u"], (
+        "abandoned, released, and new ones"
+    )
+    assert time.monotonic() - executions[4].delivery.renewed_at < 20, "extended"
+    depth = orders.statistics()
+    assert (depth.total_acked, depth.total_nacked, depth.total_buried) == (1, 2, 1)
+
+
 # -- Trouble ----------------------------------------------------------------------------------------------------------
 
 
@@ -437,7 +483,7 @@ def test_outcomes_that_a_damaged_queue_refuses_are_sent_after_its_repair(orders:
         assert began.wait(60)
         server.redis.set("rsmq::reliable:orders:dead", "of another program")
         may_end.set()
-        wait_until(lambda: reliable_source(worker).states["orders"].refused)
+        wait_until(lambda: reliable_source(worker).pending.refused)
         urgent.push("y")
         wait_until(lambda: urgent.statistics().total_acked == 1)
         assert not reliable_source(worker).is_idle
@@ -454,7 +500,7 @@ def test_outcomes_that_a_damaged_queue_refuses_are_sent_after_its_repair(orders:
 def test_burst_worker_does_not_wait_forever_for_a_damaged_queue(
     orders: ReliableQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("rsmq_django.worker.sources.reliable.GIVE_UP_REFUSED_AFTER_S", 0.1)
+    monkeypatch.setattr("rsmq_django.worker.lease.pending.GIVE_UP_REFUSED_AFTER_S", 0.1)
 
     @consumer("orders")
     def damage(message: Message) -> None:
@@ -570,6 +616,7 @@ def test_queue_that_was_repaired_counts_as_healthy_from_the_next_look_on(orders:
     server.redis.set("rsmq::reliable:orders:dead", "foreign")
     source.fetch_now()
     source.exchange(1)
+    source.exchange(1)  # reads which of the queues it was
     damage = source.states["orders"].damage
     assert damage.is_on
 

@@ -4,7 +4,8 @@
 --   ARGV   how many (0..1000) from all queues together; name of the consumer, or ""; "look" from a client that waits in
 --          line: the token of a fresh message stays with the client that was woken, which may be about to take it
 --
--- Returns the ms until the next delayed message may be delivered (-1: there is none), and then per message: name of its
+-- Returns the time (ms); the ms until the next delayed message may be delivered (-1: there is none); how many messages
+-- were delivered before; the positions of queues that do not exist, with spaces between. Then per message: name of its
 -- queue, id, body, number of deliveries including this one, and how many of them were given back unused.
 --#include parts/clock
 --#include reliable/parts/queue
@@ -12,10 +13,13 @@
 --#include reliable/parts/deaths
 local room, consumer = whole_number(1, "count", 0, 1000), ARGV[2] or ""
 -- Messages that become dead are replaced with further ones, but many of them must not block the server.
-local MOST_ROUNDS, queues, sizes = 10, {}, {}
+local MOST_ROUNDS, HEAD, queues, sizes, missing = 10, 4, {}, {}, {}
+local delivered, next_due_ms = 0, -1
 for position = 1, (#KEYS - 1) / KEYS_PER_QUEUE do
   queues[position] = queue_at(position)
   sizes[position] = sizes_of(queues[position])
+  delivered = delivered + sizes[position].delivered
+  if sizes[position].state == 0 then missing[#missing + 1] = position end
 end
 
 -- Move due messages from `delayed` to the end of `undelivered`; return how many, and the ms until the next one, or nil.
@@ -29,7 +33,7 @@ local function end_delays(queue)
   return #due, next_due and math.max(0, tonumber(next_due) - now_ms)
 end
 
-local reply, n = {-1}, 1
+local reply, n = {}, HEAD
 
 -- The first write is a removal, so that a server at its memory limit accepts the others, too.
 local function deliver(queue, ids)
@@ -46,7 +50,7 @@ end
 for position, queue in ipairs(queues) do
   local due, wait_ms = 0, nil
   if sizes[position].delayed > 0 then due, wait_ms = end_delays(queue) end
-  if wait_ms and (reply[1] < 0 or wait_ms < reply[1]) then reply[1] = wait_ms end
+  if wait_ms and (next_due_ms < 0 or wait_ms < next_due_ms) then next_due_ms = wait_ms end
   local popped = 0
   for _ = 1, MOST_ROUNDS do
     local ids = room > 0 and redis.call("LPOP", queue.undelivered, room)
@@ -58,4 +62,5 @@ for position, queue in ipairs(queues) do
   -- For all given queues: the caller may have taken the token of a queue from which it got no message.
   if due > 0 or ARGV[3] ~= "look" or not is_fresh(queue) then announce(queue) end
 end
+reply[1], reply[2], reply[3], reply[HEAD] = now_ms, next_due_ms, delivered, table.concat(missing, " ")
 return reply
