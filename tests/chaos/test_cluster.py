@@ -32,7 +32,7 @@ def test_slot_that_moves_and_node_that_dies_lose_nothing(cluster: Cluster, setti
     second_owner, other = [each for each in cluster.masters() if each is not first_owner]
     url = (second_owner if is_named else other).url
     settings.RSMQ = {
-        "CONNECTIONS": {"default": {"URL": url, "NAMESPACE": TAG, "TIMEOUT_S": 2}},
+        "CONNECTIONS": {"default": {"URL": url, "NAMESPACE": TAG, "TIMEOUT_S": 15}},
         "QUEUES": {"default": {}},
         "TASKS": {"ENQUEUE_ON_COMMIT": False},
     }

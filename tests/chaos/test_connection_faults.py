@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -71,7 +72,7 @@ def test_results_that_are_too_long_to_be_sent_together_are_sent_one_by_one(confi
         proxy.request_bytes_per_s = 4e6  # two of them in the time that one exchange has
 
         with working(threads=16):
-            wait_until(is_empty)
+            wait_until(lambda: server.redis.zcard("rsmq:default") == 0)
 
     configure()
     assert {task.get_result(result.id).status for result in results} == {"SUCCESSFUL"}
@@ -97,8 +98,9 @@ def test_outcome_that_cannot_be_sent_does_not_block_others(configure: Configure,
         proxy.request_bytes_per_s = 4e5  # the large one would need 25 s
         with working(threads=2):
             wait_until(lambda: any(b"xxxx" in request for request in list(proxy.requests)))
-            small.enqueue_many([[number] for number in range(20)])
-            wait_until(lambda: server.redis.zcard("rsmq:default") <= 1)  # past the slow connection
+            direct = Queue("default", Client(Connection(server.url, timeout_s=15)))  # past the slow connection
+            direct.send_many([json.dumps({"task": small.module_path, "args": [number]}) for number in range(20)])
+            wait_until(lambda: server.redis.zcard("rsmq:default") <= 1)
             proxy.request_bytes_per_s = None
             wait_until(lambda: server.redis.zcard("rsmq:default") == 0)
 

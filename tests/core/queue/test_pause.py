@@ -27,11 +27,11 @@ async def test_pause_works_asynchronously(client: Client):
 def test_resuming_wakes_idle_workers_of_the_queue(client: Client, server: PrivateServer):
     client.run(pause("rsmq", "mail"))
     with client.connection.subscriber(["rsmq:rt:mail"]) as waiting:
-        assert waiting.get_message(timeout=5)["type"] == "subscribe"
+        assert waiting.get_message(timeout=60)["type"] == "subscribe"
 
         client.run(resume("rsmq", "mail"))
 
-        assert waiting.get_message(timeout=5)["type"] == "message"
+        assert waiting.get_message(timeout=60)["type"] == "message"
 
 
 def test_pause_does_not_affect_clients_that_receive_without_a_worker(client: Client, queue: Queue):
