@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.transport.streams import BEGINNING, Step, id_order, step
+from ..core.transport.streams import BEGINNING, StreamStep, id_order, step
 from .errors import DataLoss, LogReset
 from .options import Options
 from .server import Server
@@ -48,7 +48,7 @@ class StreamLog:
         self.streams = streams
         self._server: Server | None = None
         #: Stream -> start of the latest batch, and its steps, so that planning does not repeat them.
-        self._walked: dict[str, tuple[str, list[Step]]] = {}
+        self._walked: dict[str, tuple[str, list[StreamStep]]] = {}
 
     @property
     def server(self) -> Server:
@@ -118,7 +118,7 @@ class StreamLog:
             "lost": begin["lost"] + missed,
         }
 
-    def _count_before(self, stream: str, entry_id: str, found: Step) -> int:
+    def _count_before(self, stream: str, entry_id: str, found: StreamStep) -> int:
         """Return the number of entries ever added up to an id, for a reader that starts there."""
         total, after = found.gone, BEGINNING
         while entry_id != BEGINNING:
@@ -128,7 +128,7 @@ class StreamLog:
                 break
         return total
 
-    def _refuse_reset(self, stream: str, begin: Offset, found: Step) -> None:
+    def _refuse_reset(self, stream: str, begin: Offset, found: StreamStep) -> None:
         if found.added < 0 and self.options.fail_on_data_loss:
             raise DataLoss(
                 f"{stream}: this server does not count the entries of a stream, so losses cannot be detected; use "
@@ -141,7 +141,7 @@ class StreamLog:
                 "it was recreated, or a failover lost its end; find the cause, then start with a new checkpoint"
             )
 
-    def _step(self, stream: str, after: str, upto: str, most: int) -> Step:
+    def _step(self, stream: str, after: str, upto: str, most: int) -> StreamStep:
         return self.server.run(step(stream, after=after, upto=upto, most=most))
 
     # -- Ranges -------------------------------------------------------------------------------------------------------

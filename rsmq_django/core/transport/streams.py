@@ -20,7 +20,7 @@ READER_SILENT_MS = 7 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamStep:
     """The result of one step along a stream."""
 
     entries: int
@@ -34,7 +34,7 @@ class Step:
     newest_id: str
 
 
-def step(stream: str, *, after: str, upto: str = "+", most: int = MAX_BATCH) -> Call[Step]:
+def step(stream: str, *, after: str, upto: str = "+", most: int = MAX_BATCH) -> Call[StreamStep]:
     """Return the call that counts up to `most` (at most 1,000) entries after an id, without reading them."""
     return Call("queue/bulk/step", (stream,), (after, upto, min(most, MAX_BATCH)), _read_step, repeatable=True)
 
@@ -55,6 +55,6 @@ def id_order(entry_id: str) -> tuple[int, int]:
     return int(ms), int(number or 0)
 
 
-def _read_step(reply: list[Any]) -> Step:
+def _read_step(reply: list[Any]) -> StreamStep:
     entries, last_id, added, gone, newest_id = reply
-    return Step(entries, last_id.decode("ascii"), added, gone, newest_id.decode("ascii"))
+    return StreamStep(entries, last_id.decode("ascii"), added, gone, newest_id.decode("ascii"))
