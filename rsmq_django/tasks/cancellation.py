@@ -18,7 +18,7 @@ from ..core import Client, alist_queues, list_queues
 from ..core.keys import cancellations_channel, cancelled_key, queue_keys, result_key
 from ..core.queue.replies import read_message_id
 from ..core.tasks.outbox import keep_back
-from ..core.tasks.workflows import finishing
+from ..core.tasks.workflows import advancing
 from ..core.transport.call import Call
 from ..queues import get_client, get_queue
 from .compat import TaskResultDoesNotExist, TaskResultStatus
@@ -168,7 +168,7 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
             return call  # forged: its workflow is not changed
         standing = f"{task_id}@{get_settings().base_name(place.queue)}"
         said = proven(said, membership, "failure", queue_name=place.queue)
-    return finishing(call, "cancel", membership.end(client.namespace, task_id=standing, said=said))
+    return advancing(call, membership.end(client.namespace, task_id=standing, said=said))
 
 
 def _envelope_in(body: bytes | None, queue_name: str) -> Envelope:

@@ -7,7 +7,7 @@ of tasks: the sender provides complete bodies; values and failures are JSON that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from ..keys import queue_keys, result_key, workflow_keys, workflows_key
@@ -345,12 +345,11 @@ class End:
     targets: Sequence[Target]
 
 
-def finishing(call: Call[T], script: str, end: End) -> Call[T]:
-    """Return `call`, which settles a message, as a script that also advances the workflow; the reply is the same."""
+def advancing(call: Call[T], end: End) -> Call[T]:
+    """Return `call`, which ends a message, with what its script needs to advance the workflow, too."""
     keys = (*workflow_keys(end.namespace, end.workflow_id), *target_keys(end.namespace, end.targets))
-    words = (len(call.keys), end.said, end.member, end.task_id, *target_words(end.targets))
-    args = (*words, *call.args)
-    return Call(f"tasks/workflow/{script}", (*call.keys, *keys), args, call.read, call.repeatable, call.subject)
+    words = ("", len(call.keys), end.said, end.member, end.task_id, *target_words(end.targets))
+    return replace(call, keys=(*call.keys, *keys), args=(*words, *call.args))
 
 
 def _call(script: str, keys: Sequence[str], args: Sequence[Argument], read: Any) -> Call[Any]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ...core import Client, RsmqError
 from ...core.errors import BrokenQueue
 from ...core.tasks.workflow_outcomes import Extent, find_numbers, outcomes, read_extent, read_outcomes
-from ...core.tasks.workflows import MAX_MEMBERS, finishing, without_proofs
+from ...core.tasks.workflows import MAX_MEMBERS, advancing, without_proofs
 from ...core.transport.call import Call
 from ...core.transport.reading_steps import Reading, arun_reading, run_reading
 from ...tasks.membership import META, Membership, failure_record, is_task_id, membership_of
@@ -190,11 +190,11 @@ def counted(settlement: Settlement, call: Call[T]) -> Call[T]:
     if membership is None:
         return call
     work_queue, task_id, outcome = settlement.delivery.work_queue, settlement.execution.task_id, settlement.outcome
-    script, kind, value = "succeed", VALUE, ""
+    kind, value = VALUE, ""
     if isinstance(outcome, Succeeded):
         value = outcome.value
     elif isinstance(outcome, Dead):
-        script, kind, value = "bury", FAILURE, _failure(settlement, outcome)
+        kind, value = FAILURE, _failure(settlement, outcome)
     else:
         return call
     if work_queue.is_sealed:  # otherwise any program may have sent the message, and its return value proves nothing
@@ -202,7 +202,7 @@ def counted(settlement: Settlement, call: Call[T]) -> Call[T]:
             f"{task_id}@{work_queue.base_name}",
             proven(value, membership, kind, queue_name=work_queue.name),
         )
-    return finishing(call, script, membership.end(work_queue.queue.client.namespace, task_id=task_id, said=value))
+    return advancing(call, membership.end(work_queue.queue.client.namespace, task_id=task_id, said=value))
 
 
 def _waits_for(settlement: Settlement) -> Membership | None:

@@ -623,7 +623,7 @@ def test_a_message_with_garbage_for_a_workflow_runs_as_any_other(project: Config
         "tasks/workflow/create",
         "tasks/workflow/expect",
         "tasks/workflow/seal",
-        "tasks/workflow/succeed",
+        "tasks/worker/keep_results",
     ],
 )
 def test_a_lost_reply_changes_nothing(
@@ -654,7 +654,7 @@ def test_a_lost_reply_to_the_end_of_a_failed_member_counts_it_once(
         project(url=proxy.url)
         group([call(double, -7)]).enqueue()
         work()
-        proxy.lose_reply_to(load_script("tasks/workflow/bury").sha1.encode(), times=1)
+        proxy.lose_reply_to(load_script("tasks/worker/bury").sha1.encode(), times=1)
         started = group([call(double, n) for n in (1, -2)], on_failure=call(report)).enqueue()
         work()
         status = started.status()

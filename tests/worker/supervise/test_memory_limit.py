@@ -192,7 +192,7 @@ SCENARIOS = {
     "tasks/worker/succeed",
     tasks_with_limits: "tasks/limits/free tasks/limits/take",
     tasks_that_are_unique_or_cancelled: "tasks/cancel tasks/tag tasks/unlock tasks/untag_ended",
-    workflows: "tasks/workflow/bury tasks/workflow/stop tasks/workflow/succeed",
+    workflows: "tasks/worker/bury tasks/worker/keep_results tasks/workflow/stop",
     schedules_that_come_and_go: "tasks/schedule/pause tasks/schedule/plan tasks/schedule/remove",
     a_topic: "topic/ack topic/beat topic/compact topic/drop_group topic/forward topic/lease topic/read topic/retry "
     "topic/seek topic/sweep",

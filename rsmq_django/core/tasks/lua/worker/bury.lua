@@ -1,6 +1,7 @@
 -- Move a failed message to the dead-letter queue with its id, body, receive count and first receive, and store a failure
 -- record. A worker that consumes the dead-letter queue begins with the first attempt: all deliveries so far count as
--- released. A discarded message is deleted instead.
+-- released. A discarded message is deleted instead. Of a member of a workflow, the call has the further keys and arguments of
+-- tasks/workflow/parts/member, and counts it as failed.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
@@ -17,4 +18,13 @@
 --
 -- Returns 1 done, 0 no such message, -1 lease lost. Errors: DeadLetterQueueNotFound; nothing was written then.
 --#include tasks/worker/parts/burying
-return bury(1, KEYS[12])
+local first, advance = 1, nil
+if ARGV[1] == "" then
+--#include tasks/workflow/parts/member
+  advance = is_awaited() and member_failed
+end
+
+local own_keys = ARGV[1] == "" and tonumber(ARGV[2]) or #KEYS
+local verdict = bury(first, own_keys == 12 and KEYS[12])
+if advance and verdict == 1 then advance(ARGV[3]) end
+return verdict

@@ -1,4 +1,5 @@
 -- Settle messages whose functions returned: store their results, delete the messages.
+-- Of a member of a workflow, the call has the further keys and arguments of tasks/workflow/parts/member, and advances it.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
@@ -18,7 +19,13 @@
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local log, dropped, failures = KEYS[5], KEYS[6], KEYS[7]
 
-local first = strike(holds, 1)
+local first, advance = 1, nil
+if ARGV[1] == "" then
+--#include tasks/workflow/parts/member
+  advance = is_awaited() and member_succeeded
+end
+
+first = strike(holds, first)
 local queue, worker, starts, fields, n = ARGV[first], ARGV[first + 1], {}, {}, 0
 for at = first + 2, last_argument, RESULT_WORDS do
   n = n + 1
@@ -46,4 +53,5 @@ for i = 1, n do
   end
 end
 remove(messages, settings, done)
+if advance and done[1] then advance(ARGV[3]) end
 return refused

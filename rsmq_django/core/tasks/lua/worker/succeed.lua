@@ -1,4 +1,5 @@
 -- Settle messages whose functions returned, without results: delete them.
+-- Of a member of a workflow, the call has the further keys and arguments of tasks/workflow/parts/member, and advances it.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
@@ -16,7 +17,13 @@
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local log, dropped, failures = KEYS[5], KEYS[6], KEYS[7]
 
-local first = strike(holds, 1)
+local first, advance = 1, nil
+if ARGV[1] == "" then
+--#include tasks/workflow/parts/member
+  advance = is_awaited() and member_succeeded
+end
+
+first = strike(holds, first)
 local common_count, ids, counts, count_fields, n = ARGV[first], {}, {}, {}, 0
 for at = first + 1, last_argument, common_count == "" and 2 or 1 do
   n = n + 1
@@ -25,7 +32,6 @@ for at = first + 1, last_argument, common_count == "" and 2 or 1 do
   if common_count == "" then counts[n] = ARGV[at + 1] end
 end
 local stored = redis.call("HMGET", settings, unpack(count_fields))
-
 local done, fields, refused, lost, d = {}, {}, {}, {}, 0
 for i = 1, n do
   local id, receive_count = ids[i], counts[i] or common_count
@@ -56,4 +62,5 @@ if is_logged then
   for _, i in ipairs(done) do log_event(log, dropped, i, "succeeded") end
   for _, i in ipairs(lost) do log_event(log, dropped, i, "lost") end
 end
+if advance and d > 0 then advance(ARGV[3]) end
 return refused

@@ -1,12 +1,12 @@
 -- Read the data of a slice of members, for display.
 --
 --   KEYS[1..3]  hash  members, results and failures (parts/state)
---   ARGV     number of the first member, number of the last one; number of bytes of each value
+--   ARGV     number of the first member, number of the last one (up to 1,000 members); number of bytes of each value
 --
 -- Returns for each: id of its current task ("": it has ended), value (JSON, or its beginning), its size in
 -- bytes, failure (task id, a blank, JSON); "" for missing values.
-local longest, numbers, reply = tonumber(ARGV[3]), {}, {}
-for number = tonumber(ARGV[1]), tonumber(ARGV[2]) do numbers[#numbers + 1] = number end
+local first, longest, numbers, reply = tonumber(ARGV[1]), tonumber(ARGV[3]), {}, {}
+for n = 0, math.min(ARGV[2] - first, 999) do numbers[n + 1] = first + n end
 local tasks = redis.call("HMGET", KEYS[1], unpack(numbers))
 local values = redis.call("HMGET", KEYS[2], unpack(numbers))
 local failures = redis.call("HMGET", KEYS[3], unpack(numbers))

@@ -1,0 +1,15 @@
+-- The workflow of a member whose message ends, inside a block that only such calls enter: the functions of the workflow are
+-- not even made for other messages. Sets `first`, the index in ARGV of the arguments of the ending.
+--
+--   KEYS     after those of the ending: the keys of the workflow (parts/state) and of its targets (parts/sending)
+--   ARGV     "", number of keys of the ending, value or failure record of the member (JSON), member (parts/progress); then
+--            the arguments of the ending
+--#include parts/clock
+--#include parts/counters
+--#include parts/ids
+--#include parts/units
+--#include tasks/workflow/parts/state
+--#include tasks/workflow/parts/sending
+--#include tasks/workflow/parts/progress
+--#include tasks/workflow/parts/ends
+first = read_member(ARGV[2] + 1, 4)
