@@ -5,6 +5,7 @@ These checks use more than the value of RSMQ: other settings and installed versi
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,6 +20,7 @@ from django.utils.version import get_version_tuple
 
 from .conf.caches import cache_url
 from .conf.options import nearest, shown
+from .conf.sections import TaskSettings
 from .conf.settings import ConnectionSettings, Settings, read_settings
 from .conf.timetable import can_read_cron
 from .tasks.task_modules import unimported_modules
@@ -39,6 +41,7 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
     return [
         *check_caches(settings),
         *check_backend(),
+        *check_backend_options(),
         *check_task_queues(settings),
         *check_database(settings),
         *check_embedded(settings),
@@ -93,6 +96,18 @@ def check_backend() -> Iterator[CheckMessage]:
         said = f"No backend in TASKS is RSMQBackend, so no task is sent to RSMQ: {found}."
         hint = f"Add TASKS = {{'default': {{'BACKEND': {BACKEND!r}, 'QUEUES': []}}}}, unless you use queues only."
         yield checks.Warning(said, hint=hint, id="rsmq.W006")
+
+
+def check_backend_options() -> Iterator[CheckMessage]:
+    """Check that no RSMQBackend has OPTIONS: it reads none, and its defaults are in RSMQ["TASKS"]."""
+    for alias, backend in _backends().items():
+        if backend.get("BACKEND") != BACKEND:
+            continue
+        for name in backend.get("OPTIONS") or ():
+            said = f"TASKS[{alias!r}]['OPTIONS'] has {shown(name)}, and RSMQBackend has no options."
+            known = [field.name.upper() for field in fields(TaskSettings)]
+            hint = f"Options of tasks belong into RSMQ['TASKS']. {nearest(name, known)}"
+            yield checks.Error(said, hint=hint, id="rsmq.E014")
 
 
 def check_task_queues(settings: Settings) -> Iterator[CheckMessage]:

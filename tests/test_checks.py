@@ -116,6 +116,17 @@ def test_a_queue_of_tasks_must_be_configured(settings):
     assert "Did you mean 'mail'?" in message.hint
 
 
+def test_an_option_of_the_backend_is_an_error_with_the_nearest_option_of_tasks(settings):
+    settings.RSMQ = {**SERVER, "QUEUES": {"mail": {}}}
+    settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"max_atempts": 3}}}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.E014"
+    assert "'max_atempts'" in message.msg
+    assert message.hint == "Options of tasks belong into RSMQ['TASKS']. Did you mean 'MAX_ATTEMPTS'?"
+
+
 def test_the_queue_that_django_allows_by_default_must_be_configured(settings):
     settings.RSMQ = {**SERVER, "QUEUES": {"mail": {}}}
     settings.TASKS = {"default": {"BACKEND": OURS}}

@@ -10,6 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.core.signing import BadSignature
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ..core.queue.browse import count
 from ..live.conditions import Selection
@@ -68,11 +69,13 @@ def ask(
 ) -> HttpResponse:
     """Return the question before a job; `question` says what it is about, where that is more than a queue."""
     model_admin.demand(request, job.what.codename)
-    token, about = job.token(), _("This checks %(n)s messages %(about)s.")
+    token, number = job.token(), job.to_look_at
+    about = ngettext("This checks %(n)s message %(about)s.", "This checks %(n)s messages %(about)s.", number)
     context = {
         "title": _("Are you sure?"),
         "question": question,
-        "about": about % {"n": as_number(job.to_look_at), "about": job.description()},
+        "about": about % {"n": as_number(number), "about": job.description()},
+        "trail": [(job.queue, model_admin.address("queue_change", job.queue))],
         "strong": job.what.title,
         "help": _("Messages that are sent or delivered from now on are not changed."),
         "url": model_admin.address("message_bulk"),

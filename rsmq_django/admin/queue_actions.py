@@ -85,12 +85,16 @@ def _ask(
 ) -> HttpResponse:
     rows = _concerned(operation, selected)
     seen = {row.key: row.total_sent for row in rows}
+    count = sum(row.messages for row in rows)
     about = {
-        "purge": _(
+        "purge": ngettext(
+            "This removes %(count)s message, even if it is delayed or in flight. "
+            "The queues are kept. A queue that receives new messages meanwhile is not changed.",
             "This removes all %(count)s messages, including delayed messages and messages in flight. "
-            "The queues are kept. A queue that receives new messages meanwhile is not changed."
+            "The queues are kept. A queue that receives new messages meanwhile is not changed.",
+            count,
         )
-        % {"count": as_number(sum(row.messages for row in rows))},
+        % {"count": as_number(count)},
         "pause": _(
             "Workers stop receiving messages from these queues. "
             "Running tasks finish, and new messages can still be sent."
@@ -186,7 +190,7 @@ def _purge(model_admin: LiveAdmin, request: HttpRequest, rows: list[Queue], seen
                 continue
             purged.append(row)
             count += removed
-            log(request, row, _("Purged %(count)s messages") % {"count": as_number(removed)})
+            log(request, row, purged_text(removed))
     except RsmqError:  # the server went away in between; of the queue that it was at, the outcome is not known
         if purged:
             _tell_removed(model_admin, request, count, purged)
@@ -195,6 +199,11 @@ def _purge(model_admin: LiveAdmin, request: HttpRequest, rows: list[Queue], seen
     if left:
         text = _("Not changed, because messages were sent after this page was shown")
         _tell(model_admin, request, text, left, is_good=False)
+
+
+def purged_text(removed: int) -> str:
+    """Return the entry in the log of the admin."""
+    return ngettext("Purged %(count)s message", "Purged %(count)s messages", removed) % {"count": as_number(removed)}
 
 
 def _tell_removed(model_admin: LiveAdmin, request: HttpRequest, count: int, purged: Sequence[Queue]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from ..core.errors import RedisFailure, RsmqError
 from ..core.queue import moves
@@ -23,7 +23,7 @@ from .forms import PurgeForm, RedriveForm, SendForm
 from .logs import log
 from .naming import question
 from .operations import OPERATIONS
-from .queue_actions import whole_queue
+from .queue_actions import purged_text, whole_queue
 from .recorded_calls import where
 from .retry_page import retries_page
 from .run_again import enqueue_from, tell_enqueued
@@ -130,10 +130,14 @@ def purge_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> Ht
         else:
             removed = moves.purge_as_seen(client, name, form.cleaned_data["total_sent"])
         if removed is not None:
-            log(request, queue, _("Purged %(count)s messages") % {"count": as_number(removed)})
+            log(request, queue, purged_text(removed))
             model_admin.tell(
                 request,
-                _("%(count)s messages were removed from queue %(queue)s.")
+                ngettext(
+                    "%(count)s message was removed from queue %(queue)s.",
+                    "%(count)s messages were removed from queue %(queue)s.",
+                    removed,
+                )
                 % {"count": as_number(removed), "queue": queue.key},
             )
             return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
@@ -144,9 +148,12 @@ def purge_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> Ht
     if form.is_bound:
         form.data = {**request.POST.dict(), "total_sent": str(queue.total_sent)}
     form.initial["total_sent"] = queue.total_sent
-    about = _(
+    about = ngettext(
+        "This removes %(count)s message of the queue %(queue)s, even if it is delayed or in flight. "
+        "The queue itself is kept. Type its name to confirm.",
         "This removes all %(count)s messages of the queue %(queue)s, including delayed messages "
-        "and messages in flight. The queue itself is kept. Type its name to confirm."
+        "and messages in flight. The queue itself is kept. Type its name to confirm.",
+        queue.messages,
     ) % {"count": as_number(queue.messages), "queue": queue.key}
     return _form_page(
         model_admin, request, queue, "purge", forms=[form], button=_("Purge"), about=about, is_dangerous=True

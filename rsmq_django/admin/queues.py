@@ -16,7 +16,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from ..conf.settings import get_settings
 from ..core.errors import InvalidName, QueueNotFound
@@ -229,8 +229,11 @@ class QueueAdmin(LiveAdmin):
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Return the objects to delete: queues, and the messages in them."""
         rows = list(objs)
-        line = _("%(queue)s: %(count)s messages")
-        lines = [line % {"queue": row.key, "count": as_number(row.messages)} for row in rows]
+        lines = [
+            ngettext("%(queue)s: %(count)s message", "%(queue)s: %(count)s messages", row.messages)
+            % {"queue": row.key, "count": as_number(row.messages)}
+            for row in rows
+        ]
         missing = set() if self.has_delete_permission(request) else {str(self.opts.verbose_name)}
         counts = {_("queues"): len(rows), _("messages"): sum(row.messages for row in rows)}
         return lines, counts, missing, []

@@ -13,7 +13,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from ..core.limits import MAX_BATCH
 from ..core.reliable import STATES, Kind, StoredReliableMessage, list_reliable_queues
@@ -219,7 +219,10 @@ class ReliableQueueAdmin(LiveAdmin):
         done = list((settling.carry_out(queue, receipts, target) if queue is not None else None) or ())
         if done:
             parts = {"what": settling.logged, "count": len(done), "ids": ", ".join(done[:20])}
-            text = _("%(what)s %(count)d messages: %(ids)s") % parts
+            text = (
+                ngettext("%(what)s %(count)d message: %(ids)s", "%(what)s %(count)d messages: %(ids)s", len(done))
+                % parts
+            )
             log(request, row, f"{text} → {target}" if target else text)
         text = _("%(done)s of %(all)s done") % {"done": as_number(len(done)), "all": as_number(len(receipts))}
         text = f"{settling.label} · {row.key}: {text}"
@@ -232,11 +235,18 @@ class ReliableQueueAdmin(LiveAdmin):
         self, request: HttpRequest, row: Any, settling: Operation, receipts: list[str], form: TargetForm
     ) -> HttpResponse:
         back = self.address("reliablequeue_change", row.key)
-        about = _("This removes %(n)s messages from %(queue)s for good.")
+        about = ngettext(
+            "This removes %(n)s message from %(queue)s for good.",
+            "This removes %(n)s messages from %(queue)s for good.",
+            len(receipts),
+        )
         if settling.asks:
-            about = _(
+            about = ngettext(
+                "This moves %(n)s message from %(queue)s to the end of another queue. "
+                "It gets a new id, and its deliveries are counted from 0.",
                 "This moves %(n)s messages from %(queue)s to the end of another queue. "
-                "They get new ids, and their deliveries are counted from 0."
+                "They get new ids, and their deliveries are counted from 0.",
+                len(receipts),
             )
         named = self._named(request, row, settling, receipts)
         context = {

@@ -14,7 +14,7 @@ from typing import Any
 from django import forms
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from ..core.queue.browse import StoredMessage, count, pick
 from ..core.queue.retry_plans import (
@@ -233,6 +233,10 @@ def _cancel(model_admin: LiveAdmin, request: HttpRequest, queue: Queue, plan: Re
         returned += number
         if time.monotonic() > until_s:
             break
-    said = _("Retry cancelled; %(count)d messages are dead letters again") % {"count": returned}
+    said = ngettext(
+        "Retry cancelled; %(count)d message is a dead letter again",
+        "Retry cancelled; %(count)d messages are dead letters again",
+        returned,
+    ) % {"count": returned}
     log(request, queue, said)
     model_admin.tell(request, said)

@@ -101,12 +101,13 @@ def redrive(
     rsmqctl message redrive mail-dead --limit 1
     """
     failures = []
-    for name in (*names, *queues) or all_dead_letter_queues(session):
+    chosen = (*names, *queues) or all_dead_letter_queues(session)
+    refuse_original_queues(session, chosen)
+    for name in chosen:
         try:
             redrive_queue(session, name, target, **choices)
         except MessagesStayed as failure:  # the other queues are redriven all the same
             failures.append(failure)
-        hint_at_dead_letter_queue(session, name)
     if failures:
         raise MessagesStayed("; ".join(failure.text for failure in failures))
 
@@ -157,11 +158,13 @@ def redrive_queue(
         raise Failed(name_of(error), text_of(error) + nearest_name(session, cause.queue_name)) from cause
 
 
-def hint_at_dead_letter_queue(session: Session, name: str) -> None:
-    """Print a hint if the queue is an original queue rather than a dead-letter queue."""
-    dead = session.used_project.dead_letter_queue_of(name) if session.used_project else None
-    if dead:
-        click.echo(f"{name} is not a dead-letter queue: its dead letters are in {dead}", err=True)
+def refuse_original_queues(session: Session, names: Sequence[str]) -> None:
+    """Raise UsageError if one of the queues is an original queue rather than a dead-letter queue."""
+    project = session.used_project
+    for name in names if project else ():
+        dead = project.dead_letter_queue_of(name) if project else None
+        if dead:
+            raise click.UsageError(f"{name} is not a dead-letter queue: its dead letters are in {dead}")
 
 
 def nearest_name(session: Session, *names: str) -> str:

@@ -79,10 +79,10 @@ class QueueSettings:
     #: Default number of attempts for tasks of this queue. Default: the one of TASKS.
     max_attempts: Annotated[int, whole("attempts", least=1, most=1_000_000)]
     #: The queue's share of a worker that has several queues with a backlog. If no queue of a worker has a weight, its
-    #: #: queues are served strictly in order; otherwise queues without a weight have weight 1.
+    #: queues are served strictly in order; otherwise queues without a weight have weight 1.
     weight: Annotated[int | None, whole("parts", least=1, most=1_000)] = None
     #: Number of lanes for the calls of tasks with `fair_by`. Each lane is a separate queue that workers poll, so more
-    #: #: lanes cost more.
+    #: lanes cost more.
     fair_lanes: Annotated[int, whole("lanes", least=1, most=MOST_LANES)] = 16
     #: Consumed by other programs: workers create it, and do not consume it unless it is named on their command line.
     for_others: Annotated[bool, FLAG] = False
@@ -91,7 +91,7 @@ class QueueSettings:
     #: Fernet keys: only messages encrypted with one of these keys run; the first key encrypts.
     encryption_keys: Annotated[tuple[str, ...], FERNET_KEYS] = field(default=(), repr=False)
     #: Until the end of this day (UTC), the queue accepts signatures of releases that did not sign the namespace, and
-    #: #: signs in a form that those releases accept, for deployments with workers of both releases. None: never.
+    #: signs in a form that those releases accept, for deployments with workers of both releases. None: never.
     old_signatures_until: Annotated[str | None, DAY_OR_NONE] = None
     #: Queue for dead letters. Default: the queue's name with the suffix "-dead"; None: they are deleted.
     dead_letter: Annotated[str | None, QUEUE_NAME_OR_NONE]
@@ -112,10 +112,10 @@ class ReliableQueueSettings:
     name: str
     connection: Annotated[str, TEXT] = "default"
     #: A message whose lease was not renewed for this time is delivered to another worker. Workers renew leases after a
-    #: #: tenth of it; a function that holds the interpreter lock for longer prevents that.
+    #: tenth of it; a function that holds the interpreter lock for longer prevents that.
     lease_s: Annotated[int, whole("seconds", least=1, most=86_400)] = 60
     #: Number of deliveries, to any consumer, after which a message is dead. Default: the number of attempts of TASKS.
-    #: #: 0: no limit.
+    #: 0: no limit.
     max_deliveries: Annotated[int, whole("deliveries", least=0, most=1_000_000)]
 
 
@@ -128,15 +128,15 @@ class TaskSettings:
     #: Number of crashed processes after which their message goes to the dead-letter queue.
     max_crashes: Annotated[int, whole("crashes", least=1, most=1_000_000)] = 3
     #: How long calls of unknown tasks are released to other workers that may know the task: longer than a rolling
-    #: #: deployment. 0: they go to the dead-letter queue at once.
+    #: deployment. 0: they go to the dead-letter queue at once.
     unknown_task_grace_s: Annotated[float, seconds(least=0, most=604_800)] = 900.0
     #: A day: results can be read the next morning, and Redis does not fill up with them. 0 stores none.
     result_ttl_s: Annotated[int, whole("seconds", least=0, most=31_622_400)] = 86_400
     #: Maximum size of a return value as JSON. A longer value would delay the outcomes of other tasks; store it
-    #: elsewhere #: and return its id.
+    #: elsewhere and return its id.
     max_result_bytes: Annotated[int, whole("bytes", least=2, most=MAX_BODY_BYTES)] = 1_048_576
     #: A task sent within a transaction could start before its rows are visible, or although they were rolled back.
-    #: #: True waits for the default database, an alias for that database, False for none.
+    #: True waits for the default database, an alias for that database, False for none.
     enqueue_on_commit: Annotated[bool | str, FLAG_OR_TEXT] = True
     #: Default for queues. It costs a row in the database for each task, and some milliseconds of delay.
     outbox: Annotated[bool, FLAG] = False
@@ -163,7 +163,7 @@ class WorkerSettings:
     #: Coroutines cost little; the limit protects the services they call.
     async_tasks: Annotated[int, whole("tasks", least=1, most=100_000)] = 100
     #: Maximum time between polls of the queues. Senders of this package wake a worker at once; this is the maximum
-    #: #: delay of a message whose sender does not publish or whose wake-up is lost.
+    #: delay of a message whose sender does not publish or whose wake-up is lost.
     poll_interval_s: Annotated[float, seconds(least=0.01, most=60)] = 1.0
     #: Time for running tasks to finish after SIGTERM. Kubernetes kills after 30 s; the rest is for releasing messages.
     shutdown_timeout_s: Annotated[float, seconds(least=0, most=86_400)] = 25.0
@@ -174,7 +174,7 @@ class StatisticsSettings:
     """Statistics of workers: docs/metrics.md."""
 
     #: Counters and histograms per queue and task, reported once a second. They cost a twentieth of an empty task;
-    #: #: charts and metrics are empty without them.
+    #: charts and metrics are empty without them.
     enabled: Annotated[bool, FLAG] = True
 
 
@@ -187,14 +187,14 @@ class EventSettings:
     """The log of task attempts: docs/events.md."""
 
     #: Which attempts are logged: none, failed ones, failed ones and the last successes of each task, or all. The
-    #: default #: is not all, because an event costs Redis about half as much as the rest of a message, and 170 bytes
-    #: until it is #: trimmed.
+    #: default is not all, because an event costs Redis about half as much as the rest of a message, and 170 bytes
+    #: until it is trimmed.
     record: Annotated[str, one_of("off", "failures", "recent", "all")] = "recent"
     #: Approximate maximum number of events in the log. Default: 10,000 for "recent", which are 2 to 7 MB, else 100,000,
-    #: #: 17 MB. An archive needs twice the number of events between two of its runs.
+    #: 17 MB. An archive needs twice the number of events between two of its runs.
     max_length: Annotated[int | None, LOG_LENGTH] = None
     #: Whether events contain the text of exceptions, cut to 500 characters. It is used to group failures; disable it if
-    #: #: your exceptions contain personal data.
+    #: your exceptions contain personal data.
     error_text: Annotated[bool, FLAG] = True
 
     @property
@@ -267,7 +267,7 @@ class AdminSettings:
     #: Rows per page. Each row costs a read from Redis.
     page_size: Annotated[int, whole("rows", least=1, most=1_000)] = 50
     #: Maximum number of messages that are searched or filtered for one page. The default takes Redis some milliseconds;
-    #: #: the page reports when there are more messages.
+    #: the page reports when there are more messages.
     search_limit: Annotated[int, whole("messages", least=100, most=100_000)] = 5_000
     #: A value is hidden if its name contains one of these words, in upper or lower case.
     redact: Annotated[tuple[str, ...], TEXTS] = (

@@ -1,6 +1,7 @@
 """The Django application of the pipeline. It has tables: run `manage.py migrate` after installing it."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy
 
 
 class PipelineConfig(AppConfig):
@@ -8,5 +9,5 @@ class PipelineConfig(AppConfig):
 
     name = "rsmq_django.pipeline"
     label = "rsmq_pipeline"
-    verbose_name = "RSMQ history"
+    verbose_name = gettext_lazy("RSMQ history")
     default_auto_field = "django.db.models.BigAutoField"

@@ -70,7 +70,7 @@ class FileSink:
     #: Directory of the table.
     place: Path
     #: If losses are allowed: the planned number of rows of a batch. The log may have been trimmed since; a repeated
-    #: batch #: then does not replace days with more rows, and rows that neither attempt found are lost.
+    #: batch then does not replace days with more rows, and rows that neither attempt found are lost.
     planned: Callable[[int], int] | None = None
     #: Rows and batches so far, and rows that were trimmed between planning and reading.
     rows: int = 0

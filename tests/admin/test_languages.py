@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from django.test import Client as Browser
+from django.utils.translation import override
 
 import rsmq_django
 from rsmq_django.core import Queue
+from rsmq_django.pipeline.apps import PipelineConfig
 from tests.admin.conftest import MESSAGES, QUEUES
 from tests.admin.pages import text_of, told
 
@@ -90,6 +92,15 @@ def test_the_list_of_queues_speaks_german(browser: Browser, mail: Queue, dead: Q
     ):
         assert word.lower() in text.lower(), word
     assert "Delayed" not in text and "in flight" not in text
+
+
+@pytest.mark.usefixtures("german")
+def test_questions_have_a_german_singular_and_the_history_a_german_name(browser: Browser, mail: Queue):
+    mail.send(b"x")
+
+    assert "Das entfernt 1 Nachricht der Queue mail" in text_of(browser.get(f"{QUEUES}mail/purge/"))
+    with override("de"):
+        assert str(PipelineConfig.verbose_name) == "RSMQ-Verlauf"
 
 
 @pytest.mark.usefixtures("german")

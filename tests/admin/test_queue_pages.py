@@ -236,6 +236,14 @@ def test_purging_wants_the_name(browser: Browser, mail: Queue):
     assert LogEntry.objects.get().change_message == "Purged 5 messages"
 
 
+def test_a_single_message_is_not_called_messages(browser: Browser, mail: Queue):
+    mail.send(b"x")
+
+    assert "This removes 1 message of the queue mail, even if" in text_of(browser.get(page_of(mail, "purge")))
+    assert told(purge(browser, mail, name="mail")) == ["1 message was removed from queue mail."]
+    assert LogEntry.objects.get().change_message == "Purged 1 message"
+
+
 def test_messages_sent_meanwhile_are_purged_only_on_request(browser: Browser, mail: Queue):
     mail.send(b"x")
     seen = {"total_sent": 0, "name": "mail"}
@@ -367,6 +375,7 @@ def test_a_group_is_redriven_whole(browser: Browser, mail: Queue, dead: Queue, s
     group = browser.get(page_of(dead, "failures")).context["groups"].groups[0]
 
     asked = browser.post(page_of(dead, "failures"), {"action": "redrive", "failure": group.fingerprint})
+    assert f'<li><a href="{QUEUES}mail-dead/change/">mail-dead</a></li>' in asked.content.decode()
     browser.post(MESSAGES + "bulk/", {"token": asked.context["token"]})
 
     assert (mail.attributes().messages, dead.attributes().messages) == (5, 1)

@@ -59,8 +59,8 @@ def test_the_page_shows_messages_of_each_kind(browser: Browser, orders: Reliable
         ("give_back", "delivered", (4, 1, 0, 1), "Released 2 messages"),
         ("bury", "delivered", (2, 1, 0, 3), "Moved to dead letters: 2 messages"),
         ("ack", "delivered", (2, 1, 0, 1), "Acknowledged 2 messages"),
-        ("redrive", "dead", (3, 1, 2, 0), "Retried: 1 messages"),
-        ("discard", "dead", (2, 1, 2, 0), "Discarded 1 messages"),
+        ("redrive", "dead", (3, 1, 2, 0), "Retried: 1 message:"),
+        ("discard", "dead", (2, 1, 2, 0), "Discarded 1 message:"),
     ],
 )
 def test_chosen_messages_are_settled(
@@ -102,7 +102,7 @@ def test_chosen_messages_are_moved_to_another_queue(
     assert told(answer) == [f"Move to another queue · orders: {len(seen)} of {len(seen)} done."]
     assert numbers(orders) == after
     assert numbers(returns) == (1 + len(seen), 0, 0, 0)
-    assert LogEntry.objects.get().change_message.startswith(f"Moved {len(seen)} messages")
+    assert LogEntry.objects.get().change_message.startswith(f"Moved {len(seen)} message")
 
 
 def test_a_message_that_was_delivered_again_since_is_left_alone(browser: Browser, orders: ReliableQueue):

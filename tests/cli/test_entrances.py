@@ -15,6 +15,7 @@ import click
 import pytest
 from django.core.management import CommandError, call_command, get_commands, load_command_class
 
+from rsmq_django import schedules
 from rsmq_django.cli.failures import ExitCode
 from rsmq_django.management.cli.entrance import OPTIONS_OF_DJANGO, Entrance
 from rsmq_django.management.cli.tree import project_tree
@@ -220,6 +221,16 @@ def test_redrive_of_all_queues_asks_only_servers_with_dead_letter_queues(setting
 def test_keyword_that_the_command_does_not_take_is_an_error(name: str, words: tuple[str, ...]):
     with pytest.raises(TypeError, match="Unknown option for this command: dry_run"):
         call_command(name, *words, dry_run=True)
+
+
+def test_times_may_be_numbers_of_seconds():
+    out = io.StringIO()
+
+    call_command("rsmq_stats", since=3600, stdout=out)
+    task, kwargs = "tests.worker.site.tasks.write", '{"name": "x"}'
+    call_command("rsmq_schedule", "add", "ping", task=task, every_s=30, kwargs=kwargs, queue="mail", stdout=out)
+
+    assert schedules.get("ping").when == "every 30 s"
 
 
 def test_words_of_a_command_line_are_passed_on_once(monkeypatch: pytest.MonkeyPatch):

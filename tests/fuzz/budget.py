@@ -1,4 +1,4 @@
-"""How many examples a fuzzing target takes: a slice by default, FUZZ times as many on request (docs/internals.md)."""
+"""How many examples a fuzzing target takes: a slice by default, FUZZ times as many on request (CONTRIBUTING.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugin of pytest that notes script calls, of which the fuzzing target of scripts makes its own (docs/internals.md).
+"""Plugin of pytest that notes script calls, of which the fuzzing target of scripts makes its own (CONTRIBUTING.md).
 
     CALLS=/tmp/calls.jsonl python -m pytest -p tests.fuzz.recorder tests/core tests/tasks tests/worker tests/admin
 

@@ -11,6 +11,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 
+from rsmq_django.cli.failures import ExitCode
 from rsmq_django.core.errors import QueueNotFound
 from rsmq_django.core.queue.dead_letters import LONGEST_TEXT, MOST_LIVES, lives_of
 from rsmq_django.queues import ensure_queue, get_queue
@@ -206,10 +207,13 @@ def test_dry_run_groups_the_messages_to_move_and_changes_nothing(buried: list[st
     assert len(dead_letters()) == 2
 
 
-def test_queue_that_holds_no_dead_letters_is_pointed_out(buried: list[str]):
-    assert run("default") == "redriven 0 messages from default\n" + (
-        "default is not a dead-letter queue: its dead letters are in default-dead\n"
-    )
+def test_redrive_of_an_original_queue_is_a_mistake_in_the_command_line(buried: list[str]):
+    with pytest.raises(CommandError) as raised:
+        run("default-dead", "default")
+
+    text = "default is not a dead-letter queue: its dead letters are in default-dead"
+    assert (str(raised.value), raised.value.returncode) == (text, ExitCode.USAGE)
+    assert len(dead_letters()) == 2
 
 
 def test_command_takes_filters_a_limit_and_a_rate(buried: list[str]):

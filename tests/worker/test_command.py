@@ -15,7 +15,7 @@ from tests.support import wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site import tasks
 from tests.worker.site.journal import Journal
-from tests.worker.workshop import Configure
+from tests.worker.workshop import Configure, declare
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +64,8 @@ def test_it_logs_the_queues_that_it_consumes(project: Configure, start_worker: S
         (("--exclude-queues", "default", "--queues", "default"), "--exclude-queues cannot be combined with --queues"),
         (("--backend", "other"), "--backend: The connection 'other' doesn't exist"),
         (("--worker-id", "x" * 65), "it must have 1 to 64 printable characters"),
+        (("--thraeds", "4"), "unrecognized arguments: --thraeds 4; did you mean --threads?"),
+        (("--no-such-thing",), "unrecognized arguments: --no-such-thing\n"),
         (("--health-port", "http"), "http is not [HOST:]PORT, such as 8080"),
         (("--health-port", "127.0.0.1:99999"), "127.0.0.1:99999 is not [HOST:]PORT"),
     ],
@@ -93,6 +95,27 @@ def test_worker_whose_queues_are_all_for_others_reports_that(
         rsmq_worker.Command().run_from_argv(["manage.py", "rsmq_worker"])
 
     assert "no queue to consume: all queues of RSMQ['QUEUES'] are FOR_OTHERS" in capsys.readouterr().err
+
+
+def test_task_with_a_misspelt_queue_is_a_mistake_in_one_line(
+    project: Configure,
+    logging_unchanged: None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    project(mail={})
+
+    def pay() -> None: ...
+
+    monkeypatch.setattr(rsmq_worker, "autodiscover_modules", lambda _name: declare(pay, queue_name="mial"))
+
+    with pytest.raises(SystemExit) as ended:
+        rsmq_worker.Command().run_from_argv(["manage.py", "rsmq_worker", "--skip-checks"])
+
+    said = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert said.startswith("CommandError: Task ") and said.count("\n") == 1
+    assert said.endswith(": Queue 'mial' is not in RSMQ['QUEUES']. Did you mean 'mail'?\n")
 
 
 def test_mistake_is_reported_in_one_line(start_worker: StartWorker):

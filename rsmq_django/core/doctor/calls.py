@@ -252,7 +252,7 @@ def stop_expiry(keys: QueueKeys) -> Call[int]:
 
 def repair_attribute(keys: QueueKeys, field: str, broken: str, value: int) -> Call[int]:
     """Return the call that replaces an attribute."""
-    return _repair("mend_attribute", (keys.settings,), (field, broken, value))
+    return _repair("repair_attribute", (keys.settings,), (field, broken, value))
 
 
 def remove_side_data(keys: QueueKeys) -> Call[int]:

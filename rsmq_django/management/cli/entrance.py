@@ -153,7 +153,12 @@ def _words_of(command: click.Command, options: Mapping[str, Any]) -> list[str]:
         if isinstance(parameter, click.Option) and parameter.is_flag:
             words += [parameter.opts[-1]] if values else []
         elif isinstance(parameter, click.Option):
-            words += [f"{parameter.opts[-1]}={value}" for value in values]
+            words += [f"{parameter.opts[-1]}={_word_for(parameter, value)}" for value in values]
         else:
             words += map(str, values)
     return words
+
+
+def _word_for(option: click.Option, value: Any) -> str:
+    """Return a value as a word; a number for a time is a number of seconds."""
+    return f"{value}{getattr(option.type, 'unit_of_numbers', '') if isinstance(value, int | float) else ''}"

@@ -75,7 +75,7 @@ def list_(session: Session, /) -> None:
 @schedule.command()
 @name_argument
 @click.option("--task", required=True, metavar="PATH", help="Dotted path of the task.")
-@click.option("--every", type=float, metavar="S", help="Run every S seconds.")
+@click.option("--every", "--every-s", "every", type=float, metavar="S", help="Run every S seconds.")
 @click.option("--cron", metavar="EXPRESSION", help="Five fields, or six with seconds first.")
 @click.option("--time-zone", metavar="ZONE", help="Time zone of the cron expression; default: the project's.")
 @click.option("--args", type=JsonValue(), metavar="JSON", help="Positional arguments, a JSON array.")

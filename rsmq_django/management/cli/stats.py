@@ -35,6 +35,8 @@ class PositiveDuration(click.ParamType):  # type: ignore[type-arg]  # generic on
     """90s, 15m, 1h or 7d, up to the time for which counts are kept."""
 
     name = "duration"
+    #: What a number means that a program gives to call_command().
+    unit_of_numbers = "s"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return seconds."""

@@ -6,12 +6,14 @@ import signal
 import threading
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
+
+from ..arguments import SuggestingCommand
 
 DEFAULT_PORT = 9808
 
 
-class Command(BaseCommand):
+class Command(SuggestingCommand):
     """The management command."""
 
     help = "Serves metrics for Prometheus until stopped; each scrape reads them from Redis."

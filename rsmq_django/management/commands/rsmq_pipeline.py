@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from ...conf.settings import get_settings
 from ...core.errors import RsmqError
@@ -30,6 +30,7 @@ from ...spark.config import JobConfig
 from ...spark.job import ALL_STEPS, Pipeline, stop_on_signals
 from ...spark.runs import DONE, FAILED, LOST_DATA, StepRun, read_runs, record
 from ...spark.server import Server
+from ..arguments import SuggestingCommand
 
 SPARK_STEPS = ("archive", "rollup", "analyse", "compact", "snapshot", "dlq", "drain", "backfill")
 PLAIN_STEPS = ("publish", "expire", "replay", "resume", "status", "doctor", "config")
@@ -75,7 +76,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 events were lost, 4 another run 
 """
 
 
-class Command(BaseCommand):
+class Command(SuggestingCommand):
     """The management command."""
 
     help = "Archives and analyses the log of task attempts with Spark (docs/pipeline.md)."

@@ -13,7 +13,7 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import Error, connections
 from django.utils.module_loading import autodiscover_modules
 
@@ -21,7 +21,7 @@ from ...conf.options import nearest
 from ...conf.settings import QueueSettings, get_settings
 from ...core import RsmqError
 from ...tasks.backend import RSMQBackend
-from ...tasks.compat import task_backends
+from ...tasks.compat import InvalidTask, task_backends
 from ...tasks.topic_task import check_topic_tasks, registered_topic_tasks
 from ...worker.fetch.queues import check_servers, split_reliable
 from ...worker.health import MAX_AGE_S
@@ -29,6 +29,7 @@ from ...worker.supervise.probes import PidFileTaken, ProbeOptions
 from ...worker.supervise.reload import run_with_reload
 from ...worker.supervise.supervisor import Supervisor, SupervisorOptions
 from ...worker.worker import WorkerOptions, random_worker_id
+from ..arguments import SuggestingCommand
 
 LEVELS = {0: logging.CRITICAL, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
@@ -52,7 +53,7 @@ Redis.
 """
 
 
-class Command(BaseCommand):
+class Command(SuggestingCommand):
     """The management command."""
 
     help = "Runs a worker: consumes RSMQ queues and runs tasks."
@@ -74,12 +75,12 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the supervisor."""
         set_up_logging(options["verbosity"])
-        autodiscover_modules("tasks")
         try:
+            autodiscover_modules("tasks")
             queues, reliable = chosen_queues(options["queues"], options["exclude_queues"], backend=options["backend"])
             options["topics"] = chosen_topics(options["topics"], no_topics=options["no_topics"])
             check_servers(queues, reliable)
-        except (ImproperlyConfigured, RsmqError) as error:
+        except (ImproperlyConfigured, InvalidTask, RsmqError) as error:
             raise CommandError(str(error)) from error
         options["reliable"] = reliable
         if not wants_reload(options):

@@ -232,7 +232,7 @@ def failure_record(settlement: Settlement, outcome: Dead) -> str:
 
 def remove_inflight(inflight_key: str, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[None]:
     """Return the call that removes messages and batches from the record, so that their leases are not renewed."""
-    return Call("tasks/worker/unhold", (inflight_key,), removals(over, deliveries), read_nothing, True)
+    return Call("tasks/worker/remove_inflight", (inflight_key,), removals(over, deliveries), read_nothing, True)
 
 
 def removal_of(batch: str, message_id: str) -> tuple[Argument, ...]:
