@@ -61,7 +61,7 @@ test: ## run the tests on both ends of the supported Pythons and Djangos (SLOW=1
 	@$(PYTHON) tools/run_parts.py $(TEST_PARTS)
 
 # Each part runs even if others fail, also to install; parts joined by a plus sign run in parallel.
-TEST_PARTS = test-default test-other test-django60 test-spark+test-browser $(if $(SLOW),test-spark-slow)
+TEST_PARTS = test-default test-other test-django60 test-instructions test-spark+test-browser $(if $(SLOW),test-spark-slow)
 
 # All environments of the tests, in parallel: an installation uses one core.
 environments:
@@ -148,6 +148,13 @@ test-browser: ## run the tests of the admin in Chromium, on each supported Djang
 browser-environments:
 	@$(MAKE) -s --no-print-directory -j2 $(BROWSER_INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_BROWSER_INSTALLED))
 
+# Instructions, because times depend on the other work of a machine. Counted on the default Python only.
+test-instructions: $(INSTALLED) ## compare the instructions of sending and running a task with those recorded (a minute)
+	@$(BIN)/python -m benchmarks.guard
+
+record-instructions: $(INSTALLED) ## record the instructions that test-instructions compares with
+	@$(BIN)/python -m benchmarks.guard --record
+
 lint: $(INSTALLED) ## check style, types and migrations
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -232,4 +239,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark environments test test-default test-other test-django60 test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark
+.PHONY: help demo demo-spark environments test test-default test-other test-django60 test-instructions record-instructions test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark

@@ -1,1 +1,1 @@
-"""How fast this project is, beside the limit of the server and beside other task queues. See docs/benchmarks.md."""
+"""How fast this project is, beside the limit of the server and other task queues: docs/explanation/benchmarks.md."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure and print the table. See docs/benchmarks.md."""
+"""`python -m benchmarks`: measure and print the table. See docs/explanation/benchmarks.md."""
 
 from __future__ import annotations
 

@@ -33,6 +33,9 @@ WARM_UP = 10
 #: sends.
 PARTS = 10
 
+#: The other arguments of each task, by name, as most calls have them. act.js has the same.
+ARGUMENTS: dict[str, Any] = {"order": 4711, "currency": "EUR"}
+
 Send = Callable[[Any], Any]
 
 

@@ -101,12 +101,24 @@ def _environment(server: Server, environment: Mapping[str, str]) -> dict[str, st
     }
 
 
+#: `rsmq_worker` without options has a process for each core.
+DEFAULT_PROCESSES = os.cpu_count() or 1
+
+
 def our_case(
     name: str, *, processes: int = 1, threads: int = 8, keep_results: bool = False, **environment: str
 ) -> Case:
     """Return a way to run our worker."""
+    return _our_case(name, f"--processes {processes} --threads {threads}", processes, keep_results, environment)
+
+
+def default_case(name: str, *, keep_results: bool = False, **environment: str) -> Case:
+    """Return our worker without options."""
+    return _our_case(name, "", DEFAULT_PROCESSES, keep_results, environment)
+
+
+def _our_case(name: str, options: str, processes: int, keep_results: bool, environment: Mapping[str, str]) -> Case:
     results = "86400" if keep_results else "0"
-    options = f"--processes {processes} --threads {threads}"
     return Case(
         name=name,
         environment={"BENCH_WORKER": options, "BENCH_RESULT_TTL_S": results, **environment},
@@ -121,12 +133,13 @@ def _our_cases() -> tuple[Case, ...]:
         our_case("8 threads"),
         our_case("asyncio", BENCH_TASK="anoop"),
         our_case("2 processes of 1 thread", processes=2, threads=1),
-        our_case("2 processes of 8 threads", processes=2),
+        default_case("default options"),
     )
     with_results = (
         our_case("1 thread, results kept", threads=1, keep_results=True),
         our_case("8 threads, results kept", keep_results=True),
         our_case("asyncio, results kept", keep_results=True, BENCH_TASK="anoop"),
+        default_case("default options, results kept", keep_results=True),
     )
     return without_results + with_results
 

@@ -1,32 +1,47 @@
 """`python -m benchmarks.features`: what features cost a task that uses them, and one that does not.
 
 For each feature, instructions for each call of a sender and for each task of a worker with one thread, in user space:
-of a plain task in a project where the feature is there, and of a task that uses it. Takes a few minutes, more on a busy
-machine; the numbers are the same.
+of a plain task in a project where the feature is there, and of a task that uses it. The threads take turns, so the
+numbers are the same on a busy machine, to a few tenths of a percent.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .instructions import SLOWER, CannotCount, count_parts, part
+from .instructions import CannotCount, count_parts, part
 from .places import ROOT
 from .server import Server
 
 #: What lies in between costs no more than the tasks: connecting, starting threads and ending are in both.
-FEW, MANY = 50, 250
-WARM_UP = 20
+FEW, MANY = 30, 90
+#: Python rewrites functions while they run for the first hundreds of times: so many tasks before all, and before each.
+FIRST_WARM_UP, WARM_UP = 800, 100
+#: Each count is the least of this many.
+ROUNDS = 2
 KEY = "only for these benchmarks, 32 characters"
 FERNET_KEY = "b25seSBmb3IgdGhlc2UgYmVuY2htYXJrcywgcmVhbGw="
-SEALED = "sealed"
+SEALED, RELIABLE, TOPIC = "sealed", "reliable", "topic"
+#: What waits in a queue gets one time: else its latencies, which are counted one by one, depend on the sender's speed.
+LEVEL = """
+for _, key in ipairs(redis.call("KEYS", "rsmq:[^:]*")) do
+  if redis.call("TYPE", key).ok == "zset" then
+    local first = redis.call("ZRANGE", key, 0, 0, "WITHSCORES")[2]
+    for _, id in ipairs(redis.call("ZRANGE", key, 0, -1)) do redis.call("ZADD", key, first, id) end
+  end
+end"""
+
+Send = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +62,8 @@ class Feature:
     has_schedule: bool = False
     #: Calls that run together. So many times as many are needed until a worker has found out how fast they are.
     batch: int = 1
+    #: Declares a function and returns how to send a call of it. Default: a task, and its enqueue().
+    declare: Callable[[Feature], Send] | None = None
 
 
 def features() -> list[Feature]:
@@ -70,6 +87,8 @@ def features() -> list[Feature]:
         Feature("no events", settings={"EVENTS": "off"}, is_optional=False),
         Feature("all events", settings={"EVENTS": "all"}, is_optional=False),
         Feature("no counters", settings={"STATISTICS": {"ENABLED": False}}, is_optional=False),
+        Feature("reliable queue", settings={"RELIABLE": {RELIABLE: {"LEASE_S": 3600}}}, declare=_on_reliable_queue),
+        Feature("topic", declare=_on_topic),
         Feature("schedules", is_used=False, has_schedule=True),
         Feature("outbox installed", is_used=False, apps=("rsmq_django.outbox",)),
         Feature("none, once more", is_used=False),
@@ -96,13 +115,15 @@ def using(number: Any) -> None:
 # -- In callgrind -----------------------------------------------------------------------------------------------------
 
 
-def measure(url: str, apps: Sequence[str], names: Sequence[str]) -> None:
+def measure(url: str, apps: Sequence[str], names: Sequence[str], *, only_used: bool = False) -> None:
     """Measure the features of projects with these apps installed, or those of these names."""
     _set_up(url, apps)
+    _warm_up(url)
     for feature in features():
         if feature.apps == tuple(apps) and (not names or feature.name in names):
             print(f"  {feature.name}", file=sys.stderr, flush=True)
-            _measure(url, feature)
+            counts_plain = feature.is_optional and not (only_used and feature.is_used)
+            _measure(url, feature, counts_plain=counts_plain)
 
 
 def _set_up(url: str, apps: Sequence[str]) -> None:
@@ -121,72 +142,104 @@ def _set_up(url: str, apps: Sequence[str]) -> None:
         RSMQ={"CONNECTIONS": {"default": {"URL": url}}},
     )
     django.setup()
-    from rsmq_django.worker import worker
-    from rsmq_django.worker.execute import pool
-    from rsmq_django.worker.execute import pool as pace
-    from rsmq_django.worker.lease import pending as starts
-    from rsmq_django.worker.report import event_log as recent_successes
-    from rsmq_django.worker.report import statistics
-
-    # All takes longer here: what is done every so many milliseconds shall be done for as many tasks as elsewhere.
-    sys.setswitchinterval(sys.getswitchinterval() * SLOWER)
-    worker.SETTLE_WITHIN_S *= SLOWER
-    starts.NOTE_START_AFTER_S *= SLOWER
-    pace.PREFETCH_S *= SLOWER
-    pool.STUCK_AFTER_S *= SLOWER
-    statistics.REPORT_EVERY_S *= SLOWER
-    recent_successes.SECOND_S *= SLOWER
+    gc.disable()  # it runs at moments that depend on all that was done before
 
 
-def _measure(url: str, feature: Feature) -> None:
+def _measure(url: str, feature: Feature, *, counts_plain: bool) -> None:
+    from rsmq_django import schedules
+    from rsmq_django.tasks import task
+
+    with _project(url, feature):
+        plain_task = task(plain)
+        if feature.has_schedule:
+            schedules.add("nightly", plain_task, cron="0 3 * * *", args=[1])
+        if counts_plain:
+            _count(f"{feature.name}/plain", plain_task.enqueue)
+        if feature.is_used:
+            _count(f"{feature.name}/using", (feature.declare or _on_queue)(feature), batch=feature.batch)
+
+
+def _warm_up(url: str) -> None:
+    from rsmq_django.tasks import task
+
+    with _project(url, Feature("warm-up")):
+        plain_task = task(plain)
+        for _ in range(2):
+            _send(plain_task.enqueue, FIRST_WARM_UP // 2)
+            _worker().run()
+
+
+@contextmanager
+def _project(url: str, feature: Feature) -> Iterator[None]:
+    """Have the settings of a feature, an empty server, and no tasks."""
     from django.test import override_settings
 
-    from rsmq_django import schedules
     from rsmq_django.queues import get_client
-    from rsmq_django.tasks import task
     from rsmq_django.tasks.task import _tasks
+    from rsmq_django.tasks.topic_task import _tasks as topic_tasks
 
+    # Long leases: all takes fifty times longer here.
+    queues = {"default": {}, **({SEALED: feature.queue} if feature.queue else {})}
     rsmq = {
         "CONNECTIONS": {"default": {"URL": url, "TIMEOUT_S": 60}},
-        "QUEUES": {"default": {}, **({SEALED: feature.queue} if feature.queue else {})},
+        "QUEUES": {name: {"VISIBILITY_TIMEOUT_S": 3600, **options} for name, options in queues.items()},
         "TASKS": {"ENQUEUE_ON_COMMIT": False, "RESULT_TTL_S": 0},
         **feature.settings,
     }
     with override_settings(RSMQ=rsmq):
         get_client().connection.exchange([("FLUSHALL",)])
-        declare: Any = task
-        plain_task = declare(plain)
-        if feature.is_used:
-            queue_name = SEALED if feature.queue else "default"
-            using_task = declare(queue_name=queue_name, **feature.options)(using)
-            _drain_after(using_task, WARM_UP)  # so that its bands and lanes are there
-        if feature.has_schedule:
-            schedules.add("nightly", plain_task, cron="0 3 * * *", args=[1])
-        if feature.is_optional:
-            _count(f"{feature.name}/plain", plain_task)
-        if feature.is_used:
-            _count(f"{feature.name}/using", using_task, batch=feature.batch)
+        yield
         _tasks.clear()
+        topic_tasks.clear()
 
 
-def _count(name: str, task: Any, *, batch: int = 1) -> None:
-    _drain_after(task, WARM_UP)
-    for number in (FEW * batch, MANY * batch):
-        with part(f"{name}/send/{number}"):
-            _send(task, number)
-        worker = _worker()
-        with part(f"{name}/run/{number}"):
-            worker.run()
+def _on_queue(feature: Feature) -> Send:
+    from rsmq_django.tasks import task
+
+    declare: Any = task
+    send: Send = declare(queue_name=SEALED if feature.queue else "default", **feature.options)(using).enqueue
+    return send
 
 
-def _drain_after(task: Any, number: int) -> None:
-    _send(task, number)
+def _on_reliable_queue(feature: Feature) -> Send:
+    from rsmq_django.reliable_queues import get_reliable_queue, task_body
+    from rsmq_django.tasks import task
+
+    using_task, queue = task(using), get_reliable_queue(RELIABLE)
+    return lambda number: queue.push(task_body(using_task, number))
+
+
+def _on_topic(feature: Feature) -> Send:
+    from rsmq_django.tasks import topic_task
+    from rsmq_django.topics import get_topic
+
+    topic_task(TOPIC, group="benchmark", batch=None, visibility_timeout_s=3600)(using)
+    topic = get_topic(TOPIC)
+    return lambda number: topic.publish(str(number))
+
+
+def _count(name: str, send: Send, *, batch: int = 1) -> None:
+    _send(send, WARM_UP)
     _worker().run()
+    for turn in range(ROUNDS):
+        for number in (FEW * batch, MANY * batch):
+            with part(f"{name}/send/{number}/{turn}"):
+                _send(send, number)
+            _level()
+            worker = _worker()
+            with part(f"{name}/run/{number}/{turn}"):
+                worker.run()
 
 
-def _send(task: Any, number: int) -> None:
+def _send(send: Send, number: int) -> None:
     for each in range(number):
-        task.enqueue(each)
+        send(each)
+
+
+def _level() -> None:
+    from rsmq_django.queues import get_client
+
+    get_client().connection.exchange([("EVAL", LEVEL, "0")])
 
 
 def _worker() -> Any:
@@ -201,11 +254,15 @@ def _worker() -> Any:
 
 def each(parts: dict[str, int], name: str) -> float | None:
     """Return thousands of instructions for each of the many; None when this was not measured."""
-    found = sorted((int(key.rpartition("/")[2]), count) for key, count in parts.items() if key.startswith(f"{name}/"))
-    if len(found) < 2:
+    least: dict[int, int] = {}
+    for key, count in parts.items():
+        if key.startswith(f"{name}/"):
+            number = int(key.split("/")[3])
+            least[number] = min(count, least.get(number, count))
+    if len(least) < 2:
         return None
-    (few, less), (many, more) = found
-    return (more - less) / (many - few) / 1000
+    few, many = min(least), max(least)
+    return (least[many] - least[few]) / (many - few) / 1000
 
 
 def table(parts: dict[str, int]) -> str:
@@ -220,26 +277,35 @@ def table(parts: dict[str, int]) -> str:
     return "\n".join(lines)
 
 
+def count(names: Sequence[str], *, apps: str = "", only_used: bool = False) -> dict[str, int]:
+    """Measure features in a process of their own. Raises CannotCount."""
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
+    with Server() as server, tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, "-m", f"{__package__}.features", "--in-callgrind", server.url, apps, *names]
+        command += ["--only-used"] if only_used else []
+        return count_parts(command, Path(directory), environment=environment)
+
+
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.features", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="FEATURE", help="only these; default: all")
     parser.add_argument("--in-callgrind", nargs=2, metavar=("URL", "APPS"), help=argparse.SUPPRESS)
+    parser.add_argument("--only-used", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.in_callgrind:
+        from . import lockstep
+
+        lockstep.install()
         url, apps = options.in_callgrind
-        measure(url, apps.split(",") if apps else [], options.names)
-        return
-    parts: dict[str, int] = {}
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
-    for apps in ("", "rsmq_django.outbox"):
-        with Server() as server, tempfile.TemporaryDirectory() as directory:
-            command = [sys.executable, "-m", __spec__.name, "--in-callgrind", server.url, apps, *options.names]
-            try:
-                parts |= count_parts(command, Path(directory), environment=environment)
-            except CannotCount as problem:
-                sys.exit(f"cannot count: {problem}")
-    print(table(parts))
+        measure(url, apps.split(",") if apps else [], options.names, only_used=options.only_used)
+        os._exit(0)  # threads that wait for a turn are not waited for
+    try:
+        with ThreadPoolExecutor() as pool:
+            found = pool.map(lambda apps: count(options.names, apps=apps), ("", "rsmq_django.outbox"))
+        print(table({name: number for parts in found for name, number in parts.items()}))
+    except CannotCount as problem:
+        sys.exit(f"cannot count: {problem}")
 
 
 if __name__ == "__main__":

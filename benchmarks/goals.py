@@ -16,6 +16,7 @@ Read = Callable[[Results], float | None]
 
 NEEDS_PEERS = "make bench-peers"
 MEASURED_APART = "measured apart: docs/admin.md"
+COUNTED = "counted apart: python -m benchmarks.features"
 NOT_MEASURED = "not measured"
 NODE = ("BullMQ", "Node rsmq")
 #: Not a worker but a loop around receive and delete: compared with what it is, not with workers.
@@ -63,6 +64,26 @@ def median(figure: str, case: str, value: str) -> Read:
 def ratio(figure: str, case: str, reference: str) -> Read:
     """Read a rate of ours divided by one of the C client's."""
     return lambda results: results.ratio(ours(figure, case), "rate", reference)
+
+
+def product(figure: str, case: str, value: str, reference: str) -> Read:
+    """Read a cost of ours times a rate of the C client: how many of its messages fit into one of ours."""
+    return lambda results: results.product(ours(figure, case), value, reference)
+
+
+def least_ratio(figure: str, case: str, reference: str) -> Read:
+    """Read the least of all rounds of a rate of ours divided by one of the C client's."""
+    return lambda results: min(results.ratios(ours(figure, case), "rate", reference), default=None)
+
+
+def of_peer(figure: str, who: str, case: str, value: str) -> Read:
+    """Read a figure of a peer."""
+    return lambda results: results.median((figure, who, case), value)
+
+
+def of_client(*names: str) -> Read:
+    """Read the sum of some costs of the C client."""
+    return over_all(sum, [lambda results, name=name: results.reference(name) for name in names])  # type: ignore[misc]
 
 
 def over_all(sum_up: Callable[[Iterable[float]], float], reads: Iterable[Read]) -> Read:
@@ -151,8 +172,8 @@ DRAIN_GOALS = [
     _times_peer("P2", "drain, asyncio / best Python peer", ASYNCIO, PYTHON_WORKERS, 6),
     _at_least(
         "P3",
-        "drain, 2 processes / 1, 8 threads each",
-        divided(median("drain", "2 processes of 8 threads", "rate"), THREADS),
+        "drain, a process for each core / 1, 8 threads each",
+        divided(median("drain", "default options", "rate"), THREADS),
         1.0,
     ),
     _at_least(
@@ -216,6 +237,76 @@ TOPIC_GOALS = [
 ]
 
 
+# -- The next goals: ratios of one run --------------------------------------------------------------------------------
+
+DEFAULTS = median("drain", "default options", "rate")
+LATENCY = "publishing sender"
+DRAIN_RATIOS = (("1 thread", 0.60, 0.9), ("8 threads", 0.50, 1.1), ("asyncio", 0.40, 1.5))
+NEXT_GOALS = [
+    *(
+        _at_least("Q1", f"drain, {case} / L_cycle", ratio("drain", case, "L_cycle"), bound)
+        for case, bound, _ in DRAIN_RATIOS
+    ),
+    _at_least("Q1", "drain, 1 thread / L_cycle, least round", least_ratio("drain", "1 thread", "L_cycle"), 0.45),
+    _at_least("Q1", "drain, default options / L_cycle", ratio("drain", "default options", "L_cycle"), 0.70),
+    *(
+        _at_most(
+            "Q1",
+            f"drain, {case}: worker us x L_cycle, millions",
+            divided(product("drain", case, "worker_us", "L_cycle"), lambda results: 1e6),
+            bound,
+        )
+        for case, _, bound in DRAIN_RATIOS
+    ),
+    _times_peer("Q2", "drain, default options / best Python peer", DEFAULTS, PYTHON_WORKERS, 20),
+    _times_peer("Q2", "drain, default options / BullMQ", DEFAULTS, best_peer("drain", only=("BullMQ",)), 5),
+    _times_peer("Q2", "drain, default options / Celery solo", DEFAULTS, of_peer("drain", "Celery", "solo", "rate"), 70),
+    _at_most(
+        "Q3",
+        "enqueue one by one: sender us / the C client's",
+        divided(median("enqueue", "one", "sender_us"), of_client("send1_client_us")),
+        3.2,
+    ),
+    _times_peer("Q3", "enqueue one by one / best peer", ONE_BY_ONE, SENDERS, 1.2),
+    _at_least("Q4", "bulk enqueue / L_send", ratio("enqueue", "bulk", "L_send"), 0.50),
+    _at_least("Q4", "enqueue in one transaction / L_send", ratio("enqueue", "one transaction", "L_send"), 0.35),
+    *(
+        Goal(
+            number="Q5",
+            text=f"{text} / Huey's",
+            read=divided(median("latency", LATENCY, value), of_peer("latency", "Huey", LATENCY, value)),
+            at_most=bound,
+            missing=NEEDS_PEERS,
+        )
+        for text, value, bound in (
+            ("idle latency p50", "p50_ms", 1.0),
+            ("idle latency p99", "p99_ms", 1.0),
+            ("processor time at 50 tasks a second", "worker_percent", 1.3),
+        )
+    ),
+    _at_most(
+        "Q6",
+        "server us of a life in batches / shortest scripts",
+        divided(over_all(sum, SERVER_TIMES), of_client("send_server_us", "cycle_server_us")),
+        1.10,
+    ),
+    _at_most(
+        "Q6",
+        "server us of a life one at a time / shortest scripts",
+        divided(median("server", "one at a time", "life_server_us"), of_client("send1_server_us", "cycle1_server_us")),
+        1.10,
+    ),
+    _at_least(
+        "Q7",
+        "drain, 8 threads: results kept / without",
+        _of_rates("drain", "8 threads, results kept", "8 threads"),
+        0.85,
+    ),
+    Goal(number="Q8", text="instructions of a plain task beside an unused feature", at_most=1.0, missing=COUNTED),
+    Goal(number="Q9", text="topics and reliable queues / queues, instructions", at_most=1.1, missing=COUNTED),
+]
+
+
 def goals(results: Results) -> list[Goal]:
     """Return all goals; those about sizes are for the sizes of this run."""
     depths = [row[2] for row in results.rows() if row[0] == "backlog"]
@@ -231,4 +322,5 @@ def goals(results: Results) -> list[Goal]:
         _at_most("P14", f"scan of {most}, empty, ms", median("idle", most, "scan_ms"), 3),
     ]
     every = [*DRAIN_GOALS, *ENQUEUE_GOALS, *WAITING_GOALS, *SERVER_GOALS, *OTHER_GOALS, *sized]
-    return [*sorted(every, key=lambda goal: int(goal.number[1:])), *RELIABLE_GOALS, *TOPIC_GOALS]
+    every.sort(key=lambda goal: int(goal.number[1:]))
+    return [*every, *RELIABLE_GOALS, *TOPIC_GOALS, *NEXT_GOALS]

@@ -17,9 +17,6 @@ from pathlib import Path
 from .compiling import NoCompiler, compiled
 from .places import BENCHMARKS
 
-#: How much slower a program runs in callgrind, about: what is bounded by time in it must have more of it.
-SLOWER = 50
-
 _TRIGGER = re.compile(r"^desc: Trigger: Client Request: (.+)$", re.M)
 _TOTAL = re.compile(r"^(?:totals|summary): (\d+)", re.M)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 
 from .candidates import OURS
@@ -13,7 +14,11 @@ def report(results: Results) -> str:
     """Return everything that a run found."""
     machine = [f"- {name}: {value}" for name, value in results.machine.items()]
     yardstick = ", ".join(f"{name} {_number(results.reference(name))}/s" for name in ("L_send", "L_cycle", "L_send1"))
-    parts = ["\n".join([*machine, f"- C client: {yardstick}"]), _measurements(results)]
+    costs = ", ".join(
+        f"{name} {_number(results.reference(name))}"
+        for name in ("send1_client_us", "send_server_us", "cycle_server_us", "send1_server_us", "cycle1_server_us")
+    )
+    parts = ["\n".join([*machine, f"- C client: {yardstick}; {costs}"]), _measurements(results)]
     if any(who != OURS.name for _, who, _ in results.rows()):
         parts.append(_side_by_side(results))
     parts.append(_goals(results))
@@ -23,20 +28,33 @@ def report(results: Results) -> str:
 def _measurements(results: Results) -> str:
     lines = []
     for row in results.rows():
-        values = "; ".join(f"{name} {_number(results.median(row, name))}" for name in results.values(row))
+        values = "; ".join(_with_extremes(results, row, name) for name in results.values(row))
         yardstick = _yardstick(row)
-        share = results.ratio(row, "rate", yardstick) if yardstick else None
-        spread = results.spread(row, "rate")
+        shares = results.ratios(row, "rate", yardstick) if yardstick else []
         lines.append(
             (
                 row[0],
                 f"{row[1]}: {row[2]}",
                 values,
-                "" if share is None else f"{share:.3f} {yardstick}",
-                "" if spread is None else f"{spread:.0%}",
+                _share(shares, yardstick),
             )
         )
-    return table(("figure", "who and how", "medians", "rate / C client", "spread of the rate"), lines)
+    return table(("figure", "who and how", "medians (least to most)", "rate / C client (least to most)"), lines)
+
+
+def _with_extremes(results: Results, row: Row, name: str) -> str:
+    """Return a median, and of the rate and the 99th percentile also the least and the most."""
+    text, extremes = f"{name} {_number(results.median(row, name))}", results.extremes(row, name)
+    if extremes is None or name not in ("rate", "p99_ms"):
+        return text
+    return f"{text} ({_number(extremes[0])} to {_number(extremes[1])})"
+
+
+def _share(shares: Sequence[float], yardstick: str | None) -> str:
+    if not shares:
+        return ""
+    extremes = f" ({min(shares):.3f} to {max(shares):.3f})" if len(shares) > 1 else ""
+    return f"{statistics.median(shares):.3f} {yardstick}{extremes}"
 
 
 def _yardstick(row: Row) -> str | None:

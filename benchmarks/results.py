@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -20,7 +21,7 @@ class Sample:
     round: int
     #: By name; the unit is part of the name, rates are in tasks (or messages) a second.
     values: Mapping[str, float]
-    #: Rates of the C client of the same minute.
+    #: Rates and costs of the C client of the same minute.
     reference: Mapping[str, float]
 
 
@@ -65,20 +66,26 @@ class Results:
         """Return the median over the rounds, None when it was not measured."""
         return self._median(row, lambda sample: sample.values.get(value))
 
-    def spread(self, row: Row, value: str) -> float | None:
-        """Return by how much the rounds differ: (largest - smallest) / median."""
+    def extremes(self, row: Row, value: str) -> tuple[float, float] | None:
+        """Return the least and the largest of all rounds; None when there were fewer than two."""
         found = [sample.values[value] for sample in self._of(row) if value in sample.values]
-        middle = statistics.median(found) if len(found) > 1 else 0
-        return (max(found) - min(found)) / middle if middle else None
+        return (min(found), max(found)) if len(found) > 1 else None
 
     def ratio(self, row: Row, value: str, reference: str) -> float | None:
         """Return the median over the rounds of value / reference of the same minute."""
+        found = self.ratios(row, value, reference)
+        return statistics.median(found) if found else None
 
-        def divided(sample: Sample) -> float | None:
-            found, yardstick = sample.values.get(value), sample.reference.get(reference)
-            return None if found is None or not yardstick else found / yardstick
+    def ratios(self, row: Row, value: str, reference: str) -> list[float]:
+        """Return value / reference of the same minute for each round in which both were measured."""
+        samples = [each for each in self._of(row) if value in each.values and each.reference.get(reference)]
+        return [each.values[value] / each.reference[reference] for each in samples]
 
-        return self._median(row, divided)
+    def product(self, row: Row, value: str, reference: str) -> float | None:
+        """Return the median over the rounds of value * reference of the same minute."""
+        return self._median(
+            row, lambda each: each.values.get(value, math.nan) * each.reference.get(reference, math.nan)
+        )
 
     def reference(self, name: str) -> float | None:
         """Return the median of one of the C client's rates."""
@@ -89,5 +96,5 @@ class Results:
         return [sample for sample in self.samples if (sample.figure, sample.who, sample.case) == row]
 
     def _median(self, row: Row, read: Callable[[Sample], float | None]) -> float | None:
-        found = [value for value in map(read, self._of(row)) if value is not None]
+        found = [value for value in map(read, self._of(row)) if value is not None and not math.isnan(value)]
         return statistics.median(found) if found else None

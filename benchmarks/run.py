@@ -23,7 +23,7 @@ class Run:
         self._rates: dict[tuple[str, str], float] = {}
 
     def reference(self) -> Rates:
-        """Return the C client's rates of this minute; nothing where it cannot be compiled."""
+        """Return the C client's rates and costs of this minute; nothing where it cannot be compiled."""
         try:
             return self._reference.rates()
         except NoCompiler as problem:

@@ -1,6 +1,8 @@
 """The benchmarks run and print their results. Speed is not tested."""
 
 import ast
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -8,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import features
+from benchmarks import features, guard
 from benchmarks.__main__ import OUR_FIGURES
 from benchmarks.accounting import RECORD
-from benchmarks.goals import MEASURED_APART, NEEDS_PEERS, goals
+from benchmarks.goals import COUNTED, MEASURED_APART, NEEDS_PEERS, goals
 from benchmarks.peers import PEERS
 from benchmarks.report import report
 from benchmarks.results import Results, Sample
@@ -28,12 +30,19 @@ def drained(rate: float, *, l_cycle: float = 100_000.0) -> Sample:
 
 
 def test_cost_of_a_feature_is_the_difference_between_many_tasks_and_few():
-    parts = {"unique/plain/send/50": 5_000_000, "unique/plain/send/250": 15_000_000}
-    parts |= {"unique/using/run/50": 9_000_000, "unique/using/run/250": 49_000_000}
+    parts = {"unique/plain/send/50/0": 5_000_000, "unique/plain/send/250/0": 15_000_000}
+    parts |= {"unique/using/run/50/0": 9_000_000, "unique/using/run/250/0": 49_000_000}
 
     lines = features.table(parts).splitlines()
 
     assert lines[-1] == "| unique | 50 | - | - | 200 |"
+
+
+def test_cost_of_a_feature_is_the_least_of_all_rounds():
+    parts = {"unique/plain/send/50/0": 5_000_000, "unique/plain/send/250/0": 15_000_000}
+    parts |= {"unique/plain/send/50/1": 6_000_000, "unique/plain/send/250/1": 15_400_000}
+
+    assert features.each(parts, "unique/plain/send") == 50
 
 
 def test_features_are_measured_in_tasks_that_use_them_and_tasks_that_do_not(server: PrivateServer):
@@ -46,17 +55,127 @@ def part(name):
     print(name)
     yield
 
-features.FEW, features.MANY, features.WARM_UP, features.SLOWER, features.part = 1, 2, 1, 1, part
-features.measure({server.url!r}, [], ["limit", "all events", "encrypted queue", "schedules"])
+features.FEW, features.MANY, features.ROUNDS, features.part = 1, 2, 1, part
+features.WARM_UP, features.FIRST_WARM_UP = 1, 2
+features.measure({server.url!r}, [], ["limit", "all events", "encrypted queue", "topic", "schedules"])
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
-    measured = {line.rpartition("/")[0].rpartition("/")[0] for line in done.stdout.splitlines()}
+    measured = {line.rsplit("/", 3)[0] for line in done.stdout.splitlines()}
     assert measured == {
         *("limit/plain", "limit/using", "all events/using"),
         *("encrypted queue/plain", "encrypted queue/using", "schedules/plain"),
+        *("topic/plain", "topic/using"),
     }
+
+
+def in_lockstep(program: str) -> str:
+    """Return what a program prints whose threads take turns."""
+    program = f"from benchmarks import lockstep\nlockstep.install()\n{program}"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_thread_in_lockstep_runs_only_while_all_others_wait():
+    printed = in_lockstep("""
+import os, queue, select, threading
+items, (reader, writer) = queue.SimpleQueue(), os.pipe()
+
+def work():
+    for item in iter(items.get, None):
+        print("worked", item)
+    os.write(writer, b".")
+
+thread = threading.Thread(target=work)
+thread.start()
+for number in (1, 2, None):
+    items.put(number)
+    print("put", number)
+poll = select.poll()
+poll.register(reader, select.POLLIN)
+print(poll.poll(60_000) == [(reader, select.POLLIN)])
+thread.join()
+""")
+
+    assert printed.split() == ["put", "1", "put", "2", "put", "None", "worked", "1", "worked", "2", "True"]
+
+
+def test_time_in_lockstep_passes_while_all_threads_wait():
+    printed = in_lockstep("""
+import threading, time
+began, event = time.monotonic(), threading.Event()
+threading.Thread(target=lambda: (time.sleep(3600), event.set())).start()
+print(event.wait(1800), event.wait(), 3600 <= time.monotonic() - began < 3601)
+""")
+
+    assert printed == "False True True\n"
+
+
+def test_growth_above_three_percent_names_figure_limit_and_command():
+    recorded = {"plain task: send": 100.0, "plain task: work": 100.0, "tags: send": 100.0}
+
+    lines = guard.grown({"plain task: send": 102.9, "plain task: work": 60.0, "tags: send": 103.2}, recorded)
+
+    assert lines == ["tags: send: 103.2 thousand instructions, +3.2%; recorded are 100.0, the limit is 103.0"]
+
+
+def test_figure_without_a_recorded_count_is_reported():
+    assert guard.grown({"tags: send": 103.2}, {}) == ["tags: send: 103.2 thousand instructions, not recorded yet"]
+
+
+@pytest.fixture
+def own_baseline(tmp_path, monkeypatch) -> Path:
+    """Return the baseline of this test, where counts are as made up in it and nothing is missing."""
+    monkeypatch.setattr(guard, "BASELINES", tmp_path)
+    monkeypatch.setattr(guard, "cannot_count", lambda: None)
+    monkeypatch.setattr(guard, "measure", lambda: {"tags: send": 104.0})
+    monkeypatch.setattr(sys, "argv", ["guard"])
+    return tmp_path / f"{guard.baseline_name()}.json"
+
+
+def test_growth_fails_with_the_command_that_records(own_baseline, capsys):
+    guard.write(own_baseline, {"tags: send": 100.0})
+
+    with pytest.raises(SystemExit) as end:
+        guard.main()
+
+    assert end.value.code == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "tags: send: 104.0 thousand instructions, +4.0%; recorded are 100.0, the limit is 103.0",
+        "If that is intended, record it: make record-instructions",
+    ]
+
+
+def test_recorded_counts_are_those_of_the_next_comparison(own_baseline, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["guard", "--record"])
+    guard.main()
+    monkeypatch.setattr(sys, "argv", ["guard"])
+    guard.main()
+
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["tags:", "send", "104.0", "+0.0%"]
+
+
+def test_counts_of_another_build_of_python_are_left_out_and_not_compared(own_baseline, monkeypatch, capsys):
+    guard.write(own_baseline, {"tags: send": 100.0})
+    made_with = {**guard.made_with(), "compiler": "GCC 99"}
+    monkeypatch.setattr(guard, "made_with", lambda: made_with)
+
+    guard.main()
+
+    assert "LEFT OUT: comparing instructions: other compiler than in" in capsys.readouterr().out
+
+
+def test_counting_is_left_out_where_there_is_no_valgrind():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.guard"], cwd=ROOT, env={"PATH": "/nowhere"}, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(
+        "LEFT OUT: counting instructions: no valgrind and no cc here (Debian: apt-get install"
+    )
 
 
 @pytest.mark.slow
@@ -78,7 +197,7 @@ def test_smallest_run_measures_every_figure_and_judges_every_goal(tmp_path):
     without_value = [goal for goal in goals(results) if goal.read(results) is None]
     if shutil.which("cc") is None:  # no reference client: its ratios are left out
         without_value = [goal for goal in without_value if "L_" not in goal.text]
-    assert {goal.missing for goal in without_value} == {NEEDS_PEERS, MEASURED_APART}
+    assert {goal.missing for goal in without_value} == {NEEDS_PEERS, MEASURED_APART, COUNTED}
     assert results.median(("crash", "rsmq_django", "kill -9 of everything"), "lost") == 0
 
 
@@ -90,8 +209,33 @@ def test_verdict_is_about_the_median_of_the_ratios_of_each_round(tmp_path):
 
     lines = report(Results.load(path)).splitlines()
 
-    (verdict,) = [line for line in lines if "drain, 1 thread / L_cycle" in line]
+    (verdict,) = [line for line in lines if "P1" in line and "drain, 1 thread / L_cycle" in line]
     assert [cell.strip() for cell in verdict.strip("|").split("|")][2:] == [">= 0.4", "0.45", "reached"]
+
+
+def test_rate_has_its_least_and_most_beside_the_median():
+    results = Results()
+    for sample in (drained(50_000), drained(10_000), drained(90_000)):
+        results.add(sample)
+
+    lines = report(results).splitlines()
+
+    (row,) = [line for line in lines if line.startswith("| drain")]
+    assert [cell.strip() for cell in row.strip("|").split("|")][2:] == [
+        "rate 50,000 (10,000 to 90,000)",
+        "0.500 L_cycle (0.100 to 0.900)",
+    ]
+
+
+def test_least_round_is_judged_beside_the_median():
+    results = Results()
+    for sample in (drained(70_000), drained(65_000), drained(30_000)):
+        results.add(sample)
+
+    lines = report(results).splitlines()
+
+    verdicts = [line for line in lines if "Q1" in line and "drain, 1 thread / L_cycle" in line]
+    assert ["NOT REACHED" in line for line in verdicts] == [False, True]
 
 
 def test_missed_goal_is_reported():
@@ -100,7 +244,7 @@ def test_missed_goal_is_reported():
 
     lines = report(results).splitlines()
 
-    (verdict,) = [line for line in lines if "drain, 1 thread / L_cycle" in line]
+    (verdict,) = [line for line in lines if "P1" in line and "drain, 1 thread / L_cycle" in line]
     assert "NOT REACHED" in verdict
 
 
@@ -113,6 +257,46 @@ def test_rate_of_several_processes_counts_only_while_all_are_at_work(tmp_path):
     window = TickFile(path, every=10).window(processes=2)
 
     assert (window.begin, window.end, window.tasks) == (1.5, 3.0, 30)
+
+
+def sends_of(command: list[str], *, directory: Path) -> tuple[int, int]:
+    """Return how many sends were measured, and how many were made."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["count"], (directory / "sent").stat().st_size
+
+
+@pytest.fixture
+def counting_peer(tmp_path) -> Path:
+    """Return a module, for Python and for Node, that writes a byte for each send."""
+    sent = str(tmp_path / "sent")
+    (tmp_path / "counting.py").write_text(f"def send_one(at):\n    open({sent!r}, 'a').write('.')\n")
+    (tmp_path / "counting.js").write_text(
+        f"const sendOne = async () => require('fs').appendFileSync({sent!r}, '.');\n"
+        "module.exports = { open: async () => {}, sendOne };\n"
+    )
+    return tmp_path
+
+
+def test_sends_are_measured_in_ten_equal_parts_after_a_warm_up(counting_peer):
+    program = f"import sys; sys.path.insert(0, {str(counting_peer)!r}); from benchmarks.act import main; main()"
+
+    sends = sends_of([sys.executable, "-c", program, "counting", "one", "57"], directory=counting_peer)
+
+    assert sends == (40, 57)
+
+
+def test_node_measures_sends_in_parts_as_python_does(counting_peer):
+    if shutil.which("node") is None:
+        pytest.skip("needs Node")
+    peers = ROOT / "benchmarks" / "peers"
+
+    sends = sends_of(
+        ["node", str(peers / "act.js"), os.path.relpath(counting_peer / "counting", peers), "one", "57"],
+        directory=counting_peer,
+    )
+
+    assert sends == (40, 57)
 
 
 @pytest.mark.parametrize("peer", [peer for peer in PEERS if peer.language == "python"], ids=lambda peer: peer.name)

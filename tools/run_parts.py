@@ -20,7 +20,7 @@ from threading import Thread
 #: The last line of pytest: "3 failed, 4786 passed, 1 error in 239.05s (0:03:59)".
 SUMMARY = re.compile(rb"^=* ?(\d+ [a-z]+(?:, \d+ [a-z]+)*) in [\d.]+s\b")
 #: What the Makefile says; pytest lists skipped tests as "SKIPPED [1] tests/...".
-LEFT_OUT = re.compile(rb"^SKIPPED ([^\[].*)")
+LEFT_OUT = re.compile(rb"^(?:SKIPPED|LEFT OUT:) ([^\[].*)")
 COLUMNS = ("passed", "failed", "skipped")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..candidates import OURS, Candidate, Case, our_case
 from ..processes import wait_for
@@ -11,7 +11,7 @@ from ..run import Run
 from ..server import Server
 from ..ticks import TickFile, tick_file
 
-EIGHT_THREADS = OURS.case("8 threads")
+ONE_PROCESS, DEFAULTS = OURS.case("8 threads"), OURS.case("default options")
 WITHIN_S = 120.0
 WARM_UP = 10
 GAP_S = 0.02
@@ -49,9 +49,12 @@ def latencies(run: Run, candidate: Candidate) -> None:
             ),
             Sending(name="silent sender, idle", how="silent", gap_s=sizes.silent_gap_s, count=sizes.silent_latencies),
         ]
-    case = EIGHT_THREADS if candidate.is_ours else candidate.cases[0]
+    case = DEFAULTS if candidate.is_ours else candidate.cases[0]
     for sending in sendings:
         _latency(run, candidate, case, sending)
+    if candidate.is_ours:
+        one = replace(sendings[0], name=f"{sendings[0].name}, one process")
+        _latency(run, candidate, ONE_PROCESS, one)
 
 
 def _latency(run: Run, candidate: Candidate, case: Case, sending: Sending) -> None:
@@ -62,12 +65,17 @@ def _latency(run: Run, candidate: Candidate, case: Case, sending: Sending) -> No
             wait_for(lambda: len(ticks) >= WARM_UP, process=worker, within_s=WITHIN_S, what="the first tasks")
             environment["BENCH_HOW"] = sending.how
             count = sending.before + sending.count
+            worker_s = worker.cpu_s()
             candidate.produce(server, environment, "latency", str(count), str(sending.gap_s))
             wanted = WARM_UP + count
             wait_for(lambda: len(ticks) >= wanted, process=worker, within_s=WITHIN_S, what="the last tasks")
-        waits_ms = [tick.latency_s * 1000 for tick in ticks.read() if tick.sent_at][sending.before :]
+            used_s = worker.cpu_s()
+        timed = [tick for tick in ticks.read() if tick.sent_at]
+        waits_ms = [tick.latency_s * 1000 for tick in timed][sending.before :]
     cuts = statistics.quantiles(waits_ms, n=100, method="inclusive")
-    values = {"p50_ms": cuts[49], "p99_ms": cuts[98], "max_ms": max(waits_ms)}
+    took_s = timed[-1].started_at - timed[0].sent_at
+    worker_percent = None if worker_s is None or used_s is None else (used_s - worker_s) / took_s * 100
+    values = {"p50_ms": cuts[49], "p99_ms": cuts[98], "max_ms": max(waits_ms), "worker_percent": worker_percent}
     run.add("latency", sending.name, values, who=candidate.name)
 
 

@@ -77,5 +77,5 @@ def _dead_letters(server: Server) -> list[int]:
     queue = Queue("bench-dead", Client(Connection(server.url)))
     numbers: list[int] = []
     while messages := queue.receive_many(1000):
-        numbers += [round(json.loads(message.body)["args"][0]) for message in messages]
+        numbers += [round(json.loads(message.body)["kwargs"]["sent_at"]) for message in messages]
     return numbers

@@ -98,7 +98,7 @@ def _fill_plainly(server: Server, queue: Queue, messages: int, *, cycled: int) -
     """
     try:
         reference.run(server, "send", count=messages + cycled)
-        return reference.run(server, "cycle", count=cycled)
+        return reference.run(server, "cycle", count=cycled).rate
     except NoCompiler:
         for _ in range(messages // MAX_BATCH):
             queue.send_many([reference.BODY] * MAX_BATCH)

@@ -12,7 +12,7 @@ django.setup()
 
 from django.db import connection, transaction  # noqa: E402
 
-from benchmarks.act import become  # noqa: E402 - needs the line above
+from benchmarks.act import ARGUMENTS, become  # noqa: E402 - needs the line above
 from benchmarks.ours.settings import QUEUE_NAMES  # noqa: E402
 from benchmarks.ours.tasks import measured  # noqa: E402
 from rsmq_django.core import Queue  # noqa: E402
@@ -39,9 +39,9 @@ def work() -> None:
 def send_one(sent_at: float) -> None:
     """Send one task, or one plain message."""
     if HOW in ("core", "silent"):
-        _core.send(json.dumps({"task": measured.module_path, "args": [sent_at]}))
+        _core.send(json.dumps({"task": measured.module_path, "kwargs": {"sent_at": sent_at, **ARGUMENTS}}))
     else:
-        measured.enqueue(sent_at)
+        measured.enqueue(sent_at=sent_at, **ARGUMENTS)
 
 
 def send_bulk(count: int) -> None:
@@ -50,9 +50,9 @@ def send_bulk(count: int) -> None:
         for first in range(0, count, COLLECTED):
             with transaction.atomic():
                 for _ in range(min(COLLECTED, count - first)):
-                    measured.enqueue(0.0)
+                    measured.enqueue(sent_at=0.0, **ARGUMENTS)
         return
     for name in QUEUE_NAMES:
         task = measured if len(QUEUE_NAMES) == 1 else measured.using(queue_name=name)
         # A number in place of a time: which of the tasks ran can be told.
-        task.enqueue_many([[float(number)] for number in range(count // len(QUEUE_NAMES))])
+        task.enqueue_many([{"sent_at": float(number), **ARGUMENTS} for number in range(count // len(QUEUE_NAMES))])

@@ -16,22 +16,22 @@ _on_first_queue = task(queue_name=QUEUE_NAMES[0], ack="each" if os.environ.get("
 
 
 @_on_first_queue
-def noop(sent_at: float) -> None:
+def noop(*, sent_at: float, order: int, currency: str) -> None:
     ran(sent_at)
 
 
 @_on_first_queue
-async def anoop(sent_at: float) -> None:
+async def anoop(*, sent_at: float, order: int, currency: str) -> None:
     ran(sent_at)
 
 
 @_on_first_queue
-def pause(sent_at: float) -> None:
+def pause(*, sent_at: float, order: int, currency: str) -> None:
     """Work for ten milliseconds: wait, as most tasks do."""
     ran(sent_at)
     time.sleep(PAUSE_S)
 
 
-_tasks: dict[str, Task[[float], Any]] = {"noop": noop, "anoop": anoop, "pause": pause}
+_tasks: dict[str, Task[..., Any]] = {"noop": noop, "anoop": anoop, "pause": pause}
 #: The task of this measurement.
 measured = _tasks[os.environ.get("BENCH_TASK", "noop")]

@@ -7,23 +7,25 @@ const CHUNK = 1000;
 const connection = { host: "127.0.0.1", port: Number(process.env.BENCH_PORT), maxRetriesPerRequest: null };
 const options = { removeOnComplete: true, removeOnFail: true };
 let queue;
+let rest;
 
-async function open() {
+async function open(otherArguments) {
+  rest = otherArguments;
   queue = new Queue("bench", { connection });
   await queue.waitUntilReady();
 }
 
-const sendOne = (sentAt) => queue.add("noop", { sentAt }, options);
+const sendOne = (sentAt) => queue.add("noop", { sent_at: sentAt, ...rest }, options);
 
 async function sendBulk(count) {
   for (let sent = 0; sent < count; sent += CHUNK) {
     const size = Math.min(CHUNK, count - sent);
-    await queue.addBulk(Array.from({ length: size }, () => ({ name: "noop", data: { sentAt: 0 }, opts: options })));
+    await queue.addBulk(Array.from({ length: size }, () => ({ name: "noop", data: { sent_at: 0, ...rest }, opts: options })));
   }
 }
 
 async function work(ran) {
-  new Worker("bench", async (job) => ran(job.data.sentAt), { connection, concurrency: 100 });
+  new Worker("bench", async (job) => ran(job.data.sent_at), { connection, concurrency: 100 });
 }
 
 module.exports = { open, sendOne, sendBulk, work };

@@ -5,7 +5,7 @@ import os
 from celery import Celery
 
 from benchmarks.accounting import ran
-from benchmarks.act import become
+from benchmarks.act import ARGUMENTS, become
 
 app = Celery("bench", broker=os.environ["BENCH_URL"])
 app.conf.update(
@@ -16,7 +16,7 @@ QUIET = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--logle
 
 
 @app.task
-def noop(sent_at: float) -> None:
+def noop(*, sent_at: float, order: int, currency: str) -> None:
     ran(sent_at)
 
 
@@ -26,11 +26,11 @@ def work() -> None:
 
 
 def send_one(sent_at: float) -> None:
-    noop.delay(sent_at)
+    noop.delay(sent_at=sent_at, **ARGUMENTS)
 
 
 def send_bulk(count: int) -> None:
     """Celery has no bulk call; one producer for all is what its users do."""
     with app.producer_pool.acquire() as producer:
         for _ in range(count):
-            noop.apply_async((0.0,), producer=producer)
+            noop.apply_async(kwargs={"sent_at": 0.0, **ARGUMENTS}, producer=producer)

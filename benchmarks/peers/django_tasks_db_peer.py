@@ -30,10 +30,11 @@ from django.core.management import call_command  # noqa: E402 - needs the settin
 from django_tasks import task  # noqa: E402
 
 from benchmarks.accounting import ran  # noqa: E402
+from benchmarks.act import ARGUMENTS  # noqa: E402
 
 
 @task()
-def noop(sent_at: float) -> None:
+def noop(*, sent_at: float, order: int, currency: str) -> None:
     ran(sent_at)
 
 
@@ -50,4 +51,4 @@ def work() -> None:
 
 
 def send_one(sent_at: float) -> None:
-    noop.enqueue(sent_at)
+    noop.enqueue(sent_at=sent_at, **ARGUMENTS)

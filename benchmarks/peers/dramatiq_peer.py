@@ -6,13 +6,13 @@ import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
 from benchmarks.accounting import ran
-from benchmarks.act import become
+from benchmarks.act import ARGUMENTS, become
 
 dramatiq.set_broker(RedisBroker(url=os.environ["BENCH_URL"]))
 
 
 @dramatiq.actor
-def noop(sent_at: float) -> None:
+def noop(*, sent_at: float, order: int, currency: str) -> None:
     ran(sent_at)
 
 
@@ -22,4 +22,4 @@ def work() -> None:
 
 
 def send_one(sent_at: float) -> None:
-    noop.send(sent_at)
+    noop.send(sent_at=sent_at, **ARGUMENTS)

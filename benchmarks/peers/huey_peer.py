@@ -5,13 +5,13 @@ import os
 from huey import RedisHuey
 
 from benchmarks.accounting import ran
-from benchmarks.act import become
+from benchmarks.act import ARGUMENTS, become
 
 huey = RedisHuey("bench", url=os.environ["BENCH_URL"], results=False)
 
 
 @huey.task()
-def noop(sent_at: float) -> None:
+def noop(*, sent_at: float, order: int, currency: str) -> None:
     ran(sent_at)
 
 
@@ -21,4 +21,4 @@ def work() -> None:
 
 
 def send_one(sent_at: float) -> None:
-    noop(sent_at)
+    noop(sent_at=sent_at, **ARGUMENTS)

@@ -6,13 +6,14 @@ from redis import Redis
 from rq import Queue, SimpleWorker, Worker
 
 from benchmarks.accounting import ran
+from benchmarks.act import ARGUMENTS
 
 queue = Queue("bench", connection=Redis.from_url(os.environ["BENCH_URL"]))
 WORKERS = {"simple": SimpleWorker, "fork": Worker}
 CHUNK = 1000
 
 
-def noop(sent_at: float) -> None:
+def noop(*, sent_at: float, order: int, currency: str) -> None:
     ran(sent_at)
 
 
@@ -21,10 +22,11 @@ def work() -> None:
 
 
 def send_one(sent_at: float) -> None:
-    queue.enqueue("benchmarks.peers.rq_peer.noop", sent_at, result_ttl=0)
+    queue.enqueue("benchmarks.peers.rq_peer.noop", kwargs={"sent_at": sent_at, **ARGUMENTS}, result_ttl=0)
 
 
 def send_bulk(count: int) -> None:
-    jobs = [Queue.prepare_data("benchmarks.peers.rq_peer.noop", (0.0,), result_ttl=0) for _ in range(count)]
+    kwargs = {"sent_at": 0.0, **ARGUMENTS}
+    jobs = [Queue.prepare_data("benchmarks.peers.rq_peer.noop", kwargs=kwargs, result_ttl=0) for _ in range(count)]
     for first in range(0, count, CHUNK):
         queue.enqueue_many(jobs[first : first + CHUNK])

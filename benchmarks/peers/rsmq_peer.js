@@ -8,13 +8,17 @@ const CHUNK = 100;
 const queue = { qname: "bench" };
 const rsmq = new RedisSMQ({ host: "127.0.0.1", port: Number(process.env.BENCH_PORT), realtime: true });
 
-async function open() {
+let rest;
+
+async function open(otherArguments) {
+  rest = otherArguments;
   await rsmq.createQueueAsync(queue).catch((error) => {
     if (error.name !== "queueExists") throw error;
   });
 }
 
-const sendOne = (sentAt) => rsmq.sendMessageAsync({ ...queue, message: JSON.stringify({ args: [sentAt] }) });
+const sendOne = (sentAt) =>
+  rsmq.sendMessageAsync({ ...queue, message: JSON.stringify({ kwargs: { sent_at: sentAt, ...rest } }) });
 
 async function sendBulk(count) {
   // It has no bulk call; what is sent in one turn of the event loop travels together.
@@ -40,7 +44,7 @@ async function work(ran) {
         await new Promise((go) => asleep.push(go));
         continue;
       }
-      ran(JSON.parse(message.message).args[0]);
+      ran(JSON.parse(message.message).kwargs.sent_at);
       await rsmq.deleteMessageAsync({ ...queue, id: message.id });
     }
   };

@@ -6,11 +6,12 @@ import os
 from saq import Queue, Worker
 
 from benchmarks.accounting import ran
+from benchmarks.act import ARGUMENTS
 
 queue = Queue.from_url(os.environ["BENCH_URL"])
 
 
-async def noop(context: object, *, sent_at: float) -> None:
+async def noop(context: object, *, sent_at: float, order: int, currency: str) -> None:
     ran(sent_at)
 
 
@@ -19,4 +20,4 @@ def work() -> None:
 
 
 async def send_one(sent_at: float) -> None:
-    await queue.enqueue("noop", sent_at=sent_at, ttl=-1)
+    await queue.enqueue("noop", sent_at=sent_at, ttl=-1, **ARGUMENTS)

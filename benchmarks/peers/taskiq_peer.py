@@ -5,13 +5,13 @@ import os
 from taskiq_redis import RedisStreamBroker
 
 from benchmarks.accounting import ran
-from benchmarks.act import become
+from benchmarks.act import ARGUMENTS, become
 
 broker = RedisStreamBroker(os.environ["BENCH_URL"])
 
 
 @broker.task
-async def noop(sent_at: float) -> None:
+async def noop(*, sent_at: float, order: int, currency: str) -> None:
     ran(sent_at)
 
 
@@ -25,4 +25,4 @@ async def prepare() -> None:
 
 
 async def send_one(sent_at: float) -> None:
-    await noop.kiq(sent_at)
+    await noop.kiq(sent_at=sent_at, **ARGUMENTS)

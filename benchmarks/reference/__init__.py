@@ -6,8 +6,10 @@ everything else are divided by its rates of the same minute, which takes most of
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import time
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -20,14 +22,30 @@ from ..server import Server
 HERE = Path(__file__).parent
 BATCH = 100
 #: What a task of ours looks like on the wire, so that both move the same bytes.
-BODY = '{"task":"benchmarks.ours.tasks.noop","id":"0123456789abcdefghijkl","args":[0.0],"kwargs":{}}'
+BODY = (
+    '{"task":"benchmarks.ours.tasks.noop","id":"0123456789abcdefghijkl","args":[],'
+    '"kwargs":{"sent_at":0.0,"order":4711,"currency":"EUR"}}'
+)
 KEEP_FOR_S = 60.0
 
 Rates = dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run of the client took: messages a second, and microseconds of processor time a message."""
+
+    rate: float
+    client_us: float
+    server_us: float
+
+
 class Reference:
-    """Rates of the C client in messages a second: `L_send`, `L_cycle` in batches of 100, `L_send1` one at a time."""
+    """The C client's rates in messages a second: `L_send`, `L_cycle` in batches of 100, `L_send1` one at a time.
+
+    And microseconds of processor time a message: `send1_client_us`, and for the server `send_server_us`,
+    `cycle_server_us`, `send1_server_us`, `cycle1_server_us`.
+    """
 
     def __init__(self, messages: int) -> None:
         self._messages = messages
@@ -42,28 +60,43 @@ class Reference:
         return self._rates
 
     def _measure(self) -> Rates:
-        with one_core(), Server() as server:
-            return {
-                "L_send": run(server, "send", count=self._messages),
-                "L_cycle": run(server, "cycle", count=self._messages),
-                "L_send1": _one_by_one(server, count=self._messages // 20),
-            }
+        few = self._messages // 20
+        with one_core(), Server() as server:  # as all senders are measured
+            send = run(server, "send", count=self._messages)
+            # In parts, as the sends of all candidates.
+            send1 = [run(server, "send", count=few, batch=1) for _ in range(PARTS)]
+            cycle1 = run(server, "cycle", count=few, batch=1)
+        with Server() as server:  # on all cores, as all workers are
+            run(server, "send", count=self._messages)
+            cycle = run(server, "cycle", count=self._messages)
+        return {
+            "L_send": send.rate,
+            "L_cycle": cycle.rate,
+            "L_send1": median(cost.rate for cost in send1),
+            "send1_client_us": median(cost.client_us for cost in send1),
+            "send_server_us": send.server_us,
+            "cycle_server_us": cycle.server_us,
+            "send1_server_us": median(cost.server_us for cost in send1),
+            "cycle1_server_us": cycle1.server_us,
+        }
 
 
-def _one_by_one(server: Server, *, count: int) -> float:
-    # In parts, as everybody else's sends one by one.
-    return median(run(server, "send", count=count, batch=1) for _ in range(PARTS))
-
-
-def run(server: Server, mode: str, *, count: int, batch: int = BATCH, queue: str = "rsmq:bench") -> float:
-    """Let the client `send` or `cycle` (receive and delete) so many messages; return how many a second."""
+def run(server: Server, mode: str, *, count: int, batch: int = BATCH, queue: str = "rsmq:bench") -> Cost:
+    """Let the client `send` or `cycle` (receive and delete) so many messages; return what that took."""
     digests = [str(server.redis.script_load(_script(name))) for name in ("send", "receive", "delete")]
     command = [str(program()), str(server.port), mode, str(batch), str(count), queue, *digests, BODY]
+    server_s, client_s = server.cpu_s(), _children_cpu_s()
     done = subprocess.run(command, capture_output=True, text=True)
+    server_s, client_s = server.cpu_s() - server_s, _children_cpu_s() - client_s
     if done.returncode != 0:
         raise RuntimeError(f"the reference client failed: {done.stderr.strip()}")
-    messages, seconds = done.stdout.split()
-    return int(messages) / float(seconds)
+    messages, seconds = map(float, done.stdout.split())
+    return Cost(messages / seconds, client_s / messages * 1e6, server_s / messages * 1e6)
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def program() -> Path:
