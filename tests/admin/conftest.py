@@ -41,6 +41,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in PAGES_ANSWER_WITHIN:
         monkeypatch.setattr(limit, 60.0)
     monkeypatch.setattr("rsmq_django.live.installation.KEEP_FACTOR", 0.0)
+    monkeypatch.setattr("rsmq_django.live.history.MAX_AWAITED", 10**9)
 
 
 @pytest.fixture

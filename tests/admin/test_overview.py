@@ -19,6 +19,7 @@ from rsmq_django.queues import ensure_queue
 from tests.admin.conftest import QUEUES
 from tests.admin.pages import rows_of, text_of
 from tests.redis_server import PrivateServer
+from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("mid_minute")
 
@@ -318,3 +319,21 @@ def test_charts_of_all_queues_may_come_later_than_the_page(
 
     assert "the charts of all queues are still loading" in text_of(early)
     assert len(readers) == 1 and "All queues" in text_of(browser.get(QUEUES))
+
+
+def test_the_first_page_does_not_wait_for_the_charts_of_very_many_queues(
+    browser: Browser, mail: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    for number in range(30):
+        Queue(f"other-{number}", mail.client).create()
+    goes_on, real = threading.Event(), history.past_together
+    monkeypatch.setattr(history, "past_together", lambda *words: goes_on.wait(60) and real(*words))
+    monkeypatch.setattr(history, "MAX_AWAITED", 10)
+
+    early = browser.get(QUEUES)  # would wait for a minute
+    goes_on.set()
+    wait_until(lambda: not any(thread.name == "rsmq-charts" for thread in threading.enumerate()))
+
+    assert "the charts of all queues are still loading" in text_of(early)
+    assert "All queues" in text_of(browser.get(QUEUES))
+    assert "All queues" in text_of(browser.get(QUEUES)), "complete spans are remembered: this reading is short"
