@@ -27,11 +27,15 @@ from tests.worker.site.tasks import write
 
 RETRIED = fingerprint("shop.tasks.pay", "builtins.ConnectionError", "no answer")
 
+#: Of the longest kind, in one word.
+LONG_NAME = "reports_of_the_accounting_department_by_month_and_by_subsidiary"
+
 PAGES = {
     "site": "/admin/",
     "index": "/admin/rsmq/",
     "queues": "/admin/rsmq/queue/",
     "queue": "/admin/rsmq/queue/mail/change/",
+    "queue-of-a-long-name": f"/admin/rsmq/queue/{quote(LONG_NAME)}/change/",
     "queue-history": "/admin/rsmq/queue/mail/history/",
     "queue-delete": "/admin/rsmq/queue/mail/delete/",
     "queue-send": "/admin/rsmq/queue/mail/send/",
@@ -79,6 +83,7 @@ PAGES = {
 def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str]:
     """Have something on every page, and return what the addresses in PAGES name."""
     mail.send_many([json.dumps({"letter": number, "to": "ada@example.org"}).encode() for number in range(30)])
+    Queue(LONG_NAME, mail.client).create()
     held = mail.receive(visibility_timeout_s=600)
     assert held is not None
     record = {"reason": "gave_up", "queue": "mail", "task": "shop.tasks.pay", "error": "builtins.ValueError"}

@@ -25,7 +25,18 @@ PICTURES = Path(__file__).parents[2] / ".screenshots" / "django-{}.{}".format(*d
 FIND_PROBLEMS = (Path(__file__).parent / "layout.js").read_text()
 FIND_PALE_TEXTS = (Path(__file__).parent / "contrast.js").read_text()
 #: Pages of one thing whose changes the admin remembers.
-WITH_HISTORY = {"queue", "message", "worker", "schedule", "topic", "workflow", "reliable-queue", "result", "run"}
+WITH_HISTORY = {
+    "queue",
+    "queue-of-a-long-name",
+    "message",
+    "worker",
+    "schedule",
+    "topic",
+    "workflow",
+    "reliable-queue",
+    "result",
+    "run",
+}
 
 
 def test_every_page_looks_right_in_every_window(
