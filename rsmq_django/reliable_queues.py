@@ -30,13 +30,13 @@ def task_body(task: Any, *args: Any, **kwargs: Any) -> bytes:
     """Return the body of a message with which a worker calls `task` with these arguments.
 
     Raises TypeError if `task` is not a task or does not accept the arguments, TypeError or ValueError for arguments
-    that JSON cannot represent.
+    that JSON cannot represent, InvalidTask for an option that does not work in reliable queues.
     """
-    from .tasks.arguments import check_arguments  # an outer layer of the package: most reliable queues contain no tasks
-    from .tasks.envelope import new_envelope
+    from .tasks.envelope import encode  # an outer layer of the package: most reliable queues contain no tasks
+    from .tasks.reliable_calls import body_of
 
     if not hasattr(task, "module_path"):
         raise TypeError(f"{task!r} is not a task; decorate the function with @task (a @consumer receives raw bodies)")
-    if hasattr(task, "options"):  # tasks of other backends have no options
-        check_arguments(task, args, kwargs)
-    return new_envelope(task.module_path, random_suffix(), args, kwargs).encode()
+    if hasattr(task, "options"):
+        return body_of(task, args, kwargs)
+    return encode(task.module_path, random_suffix(), args, kwargs, None)  # tasks of other backends have no options

@@ -18,6 +18,8 @@ ID_LENGTH = 32
 
 _ID = re.compile(r"[a-zA-Z0-9:]{32}", re.ASCII)
 _TIME_PREFIX = re.compile(r"[0-9a-zA-Z]{10}", re.ASCII)
+#: Ids of reliable queues: milliseconds, and a number.
+_RELIABLE = re.compile(r"([0-9]{13})-[0-9]{1,9}", re.ASCII)
 #: 2010-01-01; RSMQ did not exist before, so an older time means that the id contains no time.
 _OLDEST_SENT_US = 1_262_304_000_000_000
 _DAY_US = 86_400_000_000
@@ -67,7 +69,8 @@ def is_suffix(text: str) -> bool:
 def sent_ms(message_id: str) -> float | None:
     """Return the sending time in epoch milliseconds with a microsecond fraction, or None for ids without a time."""
     if len(message_id) != ID_LENGTH or not _TIME_PREFIX.match(message_id):
-        return None
+        reliable = _RELIABLE.fullmatch(message_id)
+        return None if reliable is None else float(reliable[1])
     sent_us = int(message_id[:10], 36)
     if not _OLDEST_SENT_US <= sent_us <= time.time() * 1e6 + _DAY_US:
         return None

@@ -177,13 +177,11 @@ def _is_of_reliable_queue(consumer: Consumer) -> bool:
         is_reliable = consumer.queue_name in get_settings().reliable
     except ImproperlyConfigured:
         return False
-    if is_reliable and consumer.options.dead_letter_queue:
+    if is_reliable and consumer.options.named_dead_letters is not None:
         raise InvalidTask(
             f"{consumer.module_path}: queue {consumer.queue_name!r} is reliable and keeps its dead messages itself; "
-            "leave dead_letter_queue out"
+            "leave dead_letter_queue out; DISCARD deletes them"
         )
-    if is_reliable and consumer.options.limits:
-        raise InvalidTask(f"{consumer.module_path}: queue {consumer.queue_name!r} is reliable; limits are for others")
     return is_reliable
 
 

@@ -74,11 +74,12 @@ def _find_route(task: Task[..., Any], lane: int | None) -> Destination:
         channel=get_queue(task.queue_name).keys.channel,
         settings=get_settings().queue(task.queue_name),
         keeps_result=result_ttl_s(task) > 0,
-        max_attempts=_own_max_attempts(task),
+        max_attempts=own_max_attempts(task),
     )
 
 
-def _own_max_attempts(task: Task[..., Any]) -> int | None:
+def own_max_attempts(task: Task[..., Any]) -> int | None:
+    """Return the maximum number of attempts of a call, which using() has set; None for that of the declaration."""
     declared = find_task(task.module_path)
     is_declared = declared is None or declared.options.max_attempts == task.options.max_attempts
     return None if is_declared else task.options.max_attempts

@@ -77,6 +77,15 @@ def start_sending(queue_name: str, task_path: str, task_ids: Sequence[str]) -> S
     return own.start_span(f"send {queue_name}", kind=SpanKind.PRODUCER, attributes=attributes)
 
 
+def current_span() -> Span | None:
+    """Return the current span of the caller; None when tracing is disabled."""
+    if tracer() is None:
+        return None
+    from opentelemetry.trace import get_current_span
+
+    return get_current_span()
+
+
 def carried_by(span: Span | None) -> dict[str, Any]:
     """Return the envelope's meta that makes the runs of messages children of the span."""
     if span is None:

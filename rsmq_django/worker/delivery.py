@@ -26,6 +26,9 @@ NO_LANE = -1
 #: Messages of a queue with a visibility timeout of 0 are leased, too.
 SHORTEST_LEASE_S = 1.0
 
+#: Names of reliable queues in the slots of limits; the lease in milliseconds and the name follow.
+RELIABLE = "reliable:"
+
 
 class WorkQueue:
     """A queue that this worker takes messages from."""
@@ -49,6 +52,11 @@ class WorkQueue:
         self.is_sealed = settings.is_sealed
         #: The reliable queue, if this is one: `queue` is only used for its name then.
         self.reliable: ReliableQueue | None = None
+
+    @property
+    def name_in_limits(self) -> str:
+        """Return the name with which a slot of a limit finds the lease of its message, see limits/parts/places.lua."""
+        return self.name if self.reliable is None else f"{RELIABLE}{round(self.lease_s * 1000)}:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from typing import Any
 from django.db import connections
 
 from ...core import Client, RsmqError
-from ...core.keys import queue_keys
+from ...core.keys import RELIABLE_PARTS, queue_keys, reliable_keys
 from ...core.log_lines import get_logger
 from ...core.transport.call import Argument, Call
 from ...tasks.limits import Limit, keys_of_limit
-from ..delivery import AttemptState
+from ..delivery import RELIABLE, AttemptState
 from ..outcomes import Postponed
 from .execution import Execution
 
@@ -61,7 +61,7 @@ class LimitCheck:
         namespace = delivery.work_queue.queue.client.namespace
         keys = [key for both in self.keys for key in both]
         for name in self.queues:
-            keys += queue_keys(namespace, name).messages, queue_keys(namespace, name).settings
+            keys += _keys_of_leases(namespace, name)
         lease_ms = round(delivery.work_queue.lease_s * 1000)
         args: list[Argument] = [*delivery.receipt, lease_ms, round(_least_wait_s(self.execution) * 1000)]
         args.append(len(handler.options.limits))
@@ -87,6 +87,15 @@ def admit(client: Client, arrived: Sequence[Execution]) -> list[Execution]:
     return [execution for execution in arrived if execution not in refused]
 
 
+def _keys_of_leases(namespace: str, name: str) -> tuple[str, str]:
+    """Return the keys in which the leases of a queue are; `name` as in WorkQueue.name_in_limits."""
+    if name.startswith(RELIABLE):
+        parts = dict(zip(RELIABLE_PARTS, reliable_keys(namespace, name.rpartition(":")[2]), strict=True))
+        return parts["delivered"], parts["history"]
+    keys = queue_keys(namespace, name)
+    return keys.messages, keys.settings
+
+
 def find_places(execution: Execution) -> None:
     """Find the limits in which a message of another process may hold slots; free() frees them."""
     if execution.handler is not None and execution.handler.options.limits:
@@ -104,7 +113,7 @@ def free(attempt: AttemptState) -> Call[int]:
 
 def _check(client: Client, limited: Sequence[Execution]) -> list[tuple[Execution, LimitAnswer]]:
     answers: list[tuple[Execution, LimitAnswer]] = []
-    checks = [LimitCheck(each, [each.delivery.work_queue.name], _keys(each)) for each in limited]
+    checks = [LimitCheck(each, [each.delivery.work_queue.name_in_limits], _keys(each)) for each in limited]
     for _ in range(MOST_ROUNDS):
         open_checks = []
         for check, answer in zip(checks, _answers(client, checks), strict=True):

@@ -1,4 +1,5 @@
 -- Whether a limit has a free slot, and which message is next: a part of tasks/limits/take, whose variables this uses.
+--#include tasks/limits/parts/reliable
 -- Return when the lease of a slot's message expires, for an unknown queue when it may expire; nil when it has expired.
 local function lease_of(holder, text)
   local count_then, until_ms, name = text:match("^(%d+) (%d+) (.+)$")
@@ -6,6 +7,10 @@ local function lease_of(holder, text)
   if not queue then
     if tonumber(until_ms) <= now_ms and not is_unknown[name] then is_unknown[name], unknown[#unknown + 1] = true, name end
     return tonumber(until_ms), name
+  end
+  if name:sub(1, 9) == "reliable:" then
+    local ends_ms = lease_in_reliable_queue(queue, holder, name, count_then)
+    return ends_ms, name, count_then
   end
   local visible_ms = tonumber(redis.call("ZSCORE", queue.messages, holder) or 0)
   if visible_ms <= now_ms or redis.call("HGET", queue.settings, holder .. ":rc") ~= count_then then return nil end

@@ -1,0 +1,359 @@
+"""The table of features by source in docs/tasks.md: each cell for queues and reliable queues is true."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.test import override_settings
+
+from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.reliable_queues import get_reliable_queue, task_body
+from rsmq_django.tasks import DISCARD, Concurrency, Rate, Unique, consumer, fixed
+from rsmq_django.tasks.compat import InvalidTask
+from rsmq_django.tasks.reliable_calls import REFUSED
+from rsmq_django.tasks.topic_task import topic_task
+from rsmq_django.worker.execute.execution import Execution
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import dead_letters, declare, new_worker, work
+
+DOCS = Path(__file__).parents[3] / "docs/tasks.md"
+YES, RAISES = "yes", "raises"
+
+
+def table() -> dict[str, list[str]]:
+    """Return the cells of the table by feature."""
+    part = DOCS.read_text("utf-8").split("## Features by source")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("| ")][1:]
+    return {name.strip(): [cell.strip().split(",")[0] for cell in cells] for name, *cells in rows}
+
+
+@dataclass
+class Place:
+    """A queue of one structure, with a worker on it."""
+
+    source: str
+    server: PrivateServer
+
+    @property
+    def name(self) -> str:
+        return "default" if self.source == "queues" else "orders"
+
+    def send(self, task: Any, *args: Any) -> None:
+        if self.source == "queues":
+            task.enqueue(*args)
+        else:
+            get_reliable_queue(self.name).push(task_body(task, *args))
+
+    def work(self, **options: Any) -> None:
+        assert work(self.name, **options)
+
+    def stored(self) -> int:
+        """Return how many messages are there, without dead ones."""
+        if self.source == "queues":
+            return get_queue(self.name).attributes().messages
+        depth = get_reliable_queue(self.name).statistics().depth
+        return depth.ready + depth.hidden
+
+    def dead(self) -> list[str]:
+        """Return the reasons of dead messages."""
+        if self.source == "queues":
+            return [record["reason"] for _, record in dead_letters()]
+        return [dead.consumer.partition(":")[0] for dead in get_reliable_queue(self.name).messages("dead")]
+
+
+@pytest.fixture(params=["queues", "reliable queues"])
+def place(request: pytest.FixtureRequest, settings: Any, server: PrivateServer) -> Place:
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}},
+        "QUEUES": {"default": {}},
+        "RELIABLE": {"orders": {"LEASE_S": 30}},
+        "TASKS": {"ENQUEUE_ON_COMMIT": False},
+    }
+    return Place(request.param, server)
+
+
+# -- What works, everywhere it does -----------------------------------------------------------------------------------
+
+
+def fails_until(attempt: int, **options: Any) -> tuple[Any, list[int]]:
+    """Return a task that fails before this attempt, and the list of its attempts."""
+    attempts: list[int] = []
+
+    def fail() -> None:
+        attempts.append(len(attempts) + 1)
+        if len(attempts) < attempt:
+            raise ValueError("not yet")
+
+    return declare(backoff=fixed(0), **options)(fail), attempts
+
+
+def retries(place: Place) -> None:
+    task, attempts = fails_until(3, max_attempts=3)
+    place.send(task)
+    place.work()
+    assert attempts == [1, 2, 3] and place.dead() == []
+
+
+def max_attempts(place: Place) -> None:
+    task, attempts = fails_until(9, max_attempts=3)
+    place.send(task)
+    place.send(task.using(max_attempts=1))
+    place.work()
+    assert len(attempts) == 4 and place.dead() == ["attempts_used_up"] * 2
+
+
+def give_up_on(place: Place) -> None:
+    task, attempts = fails_until(9, max_attempts=3, give_up_on=ValueError)
+    place.send(task)
+    place.work()
+    assert attempts == [1] and place.dead() == ["gave_up"]
+
+
+def timeout(place: Place) -> None:
+    def run_on() -> None:
+        while True:
+            time.sleep(0.001)
+
+    place.send(declare(timeout_s=0.05, max_attempts=1)(run_on))
+    place.work()
+    assert place.dead() == ["attempts_used_up"]
+
+
+def limits(place: Place) -> None:
+    most, running, lock = [0], [0], threading.Lock()
+
+    def run(number: int) -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        if number == 0:
+            wait_until(lambda: place_of_limit(place))
+        with lock:
+            running[0] -= 1
+
+    task = declare(limits=[Concurrency(1), Rate(1000, per_s=1)])(run)
+    for number in range(4):
+        place.send(task, number)
+    place.work(threads=4)
+    assert most == [1] and place.stored() == 0
+    assert not place_of_limit(place), "the slot is free again"
+
+
+def place_of_limit(place: Place) -> dict[bytes, bytes]:
+    """Return the slots of the limit for concurrency."""
+    found: dict[bytes, bytes] = {}
+    for key in place.server.redis.scan_iter("rsmq::limit*"):
+        if place.server.redis.type(key) == b"hash":
+            found |= place.server.redis.hgetall(key)
+    return found
+
+
+def expires(place: Place) -> None:
+    seen: list[str] = []
+    task = declare(lambda name: seen.append(name))
+    place.send(task.using(expires_in_s=0.001), "late")
+    place.send(task.using(expires_in_s=1000), "in time")
+    sent_at = place.server.redis.time()
+    wait_until(lambda: place.server.redis.time() > (sent_at[0], sent_at[1] + 2000))
+    place.work()
+    assert seen == ["in time"] and place.dead() == ["expired"]
+
+
+def batch(place: Place) -> None:
+    sizes: list[int] = []
+    task = declare(batch=10)(lambda calls: sizes.append(len(calls)))
+    for _ in range(6):
+        place.send(task)
+    place.work(threads=1)
+    assert sum(sizes) == 6 and max(sizes) > 1
+
+
+def ack_each(place: Place) -> None:
+    stored: list[int] = []
+    task = declare(ack="each")(lambda: stored.append(place.stored()))
+    for _ in range(3):
+        place.send(task)
+    place.work(threads=1)
+    assert stored == [3, 2, 1]
+
+
+def aliases(place: Place) -> None:
+    seen: list[int] = []
+    task = declare(aliases=["shop.tasks.of_before"])(lambda: seen.append(1))
+    body = task_body(task).replace(task.module_path.encode(), b"shop.tasks.of_before")
+    if place.source == "queues":
+        ensure_queue(place.name).send(body)
+    else:
+        get_reliable_queue(place.name).push(body)
+    place.work()
+    assert seen == [1]
+
+
+class Tenant:
+    """Carries a word from the sender to the run."""
+
+    told: list[Any] = []
+
+    def sending(self, call: Any) -> None:
+        call.context["tenant"] = "blue"
+
+    def before(self, run: Any) -> None:
+        self.told.append(run.context["tenant"])
+
+
+def middleware(place: Place) -> None:
+    Tenant.told = []
+    with override_settings(RSMQ={**django_settings.RSMQ, "MIDDLEWARE": [Tenant]}):
+        place.send(declare(lambda: None))
+        place.work()
+    assert Tenant.told == ["blue"]
+
+
+def discard(place: Place) -> None:
+    task, attempts = fails_until(9, max_attempts=1, dead_letter_queue=DISCARD)
+    place.send(task)
+    place.work()
+    assert attempts == [1] and place.stored() == 0 and place.dead() == []
+
+
+WORKS: dict[str, Callable[[Place], None]] = {
+    "`backoff`, retries": retries,
+    "`max_attempts`": max_attempts,
+    "`retry_on`, `give_up_on`": give_up_on,
+    "`timeout_s`": timeout,
+    "`limits`": limits,
+    "`expires_in_s`": expires,
+    "`batch`": batch,
+    '`ack="each"`': ack_each,
+    "`aliases`": aliases,
+    "middleware": middleware,
+    "`dead_letter_queue=DISCARD`": discard,
+}
+
+
+@pytest.mark.parametrize("feature", WORKS)
+def test_feature_works_where_the_table_says_so(place: Place, feature: str):
+    assert table()[feature][:2] == [YES, YES]
+
+    WORKS[feature](place)
+
+
+# -- What raises ------------------------------------------------------------------------------------------------------
+
+#: The name of the option, and values for a declaration or a call.
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "`dead_letter_queue` with a name": ("dead_letter_queue", {"dead_letter_queue": "default-dead"}),
+    "`result_ttl_s`": ("result_ttl_s", {"result_ttl_s": 60}),
+    "`unique`": ("unique", {"unique": Unique()}),
+    "`tags`": ("tags", {"tags": ["red"]}),
+    "`priority`": ("priority", {"priority": 5}),
+    "`fair_by`": ("fair_by", {"fair_by": ["number"]}),
+    "`run_after`": ("run_after", {"run_after": timedelta(seconds=1)}),
+}
+
+
+@pytest.mark.parametrize("feature", OPTIONS)
+def test_option_that_has_no_effect_raises_with_the_next_step(place: Place, feature: str):
+    option, values = OPTIONS[feature]
+    task = declare(lambda number: None)
+    calls = task.using(**values) if option == "run_after" else declare(**values)(lambda number: None)
+    assert table()[feature] == [YES, RAISES, RAISES]
+
+    if place.source == "queues":
+        place.send(calls, 1)
+        assert place.server.redis.zcard("rsmq:default") or place.server.redis.keys("rsmq:default*")
+    else:
+        with pytest.raises(InvalidTask, match=rf"{option} does not work in reliable queues: .*; ") as refusal:
+            place.send(calls, 1)
+        assert REFUSED[option].instead in str(refusal.value)
+        if REFUSED[option].without:
+            assert f"using({REFUSED[option].without})" in str(refusal.value)
+
+
+@pytest.mark.parametrize("feature", [name for name, (option, _) in OPTIONS.items() if REFUSED[option].without])
+def test_a_call_without_the_option_is_pushed(place: Place, feature: str):
+    option, values = OPTIONS[feature]
+    without = {"priority": 0, "tags": (), "result_ttl_s": 0}.get(option)
+    seen: list[int] = []
+
+    place.send(declare(**values)(lambda number: seen.append(number)).using(**{option: without}), 1)
+    place.work()
+
+    assert seen == [1]
+
+
+def test_the_table_has_every_feature_and_nothing_else():
+    assert set(table()) == {*WORKS, *OPTIONS}
+
+
+#: Options of tasks that the declaration of a topic task refuses.
+OF_TOPICS: dict[str, Any] = {
+    "max_attempts": 3,
+    "retry_on": ValueError,
+    "give_up_on": ValueError,
+    "limits": [Concurrency(1)],
+    "expires_in_s": 5,
+    "ack": "each",
+    "aliases": ["a.b"],
+    "dead_letter_queue": DISCARD,
+    **{option: values[option] for option, values in OPTIONS.values()},
+}
+
+
+@pytest.mark.parametrize("option", OF_TOPICS)
+def test_topic_task_refuses_the_options_that_it_cannot_have(option: str):
+    words = re.compile(rf"[`(, ]{option}")
+    assert {cells[2] for feature, cells in table().items() if words.search(feature)} == {RAISES}
+
+    with pytest.raises((TypeError, ValueError, InvalidTask), match=option):
+        topic_task("news", group="g", **{option: OF_TOPICS[option]})(print)
+
+
+# -- Limits across structures -----------------------------------------------------------------------------------------
+
+
+def test_slot_of_a_reliable_message_is_free_when_its_lease_has_expired(place: Place):
+    """Its process died: neither the worker nor its supervisor frees the slot."""
+    task = declare(limits=[Concurrency(1, name="shared")])(lambda name: None)
+    reliable = get_reliable_queue("orders")
+    reliable.push(task_body(task, "dead"))
+    dying = new_worker("orders", worker_id="w-dying")
+    (source,) = dying.sources
+    (delivery,) = source.exchange(2, at_most=2)
+    (admitted,) = source.admit([Execution(delivery, sink=source, notifier=dying.notifier)])
+    assert admitted.places and place_of_limit(place)
+    (slots,) = [key for key in place.server.redis.scan_iter("rsmq::limit*") if place.server.redis.type(key) == b"hash"]
+    ((holder, text),) = place.server.redis.hgetall(slots).items()
+    place.server.redis.hset(slots, holder, re.sub(rb" \d+ ", b" 1 ", text))  # the time until which it is held unasked
+
+    task.enqueue("other")
+    worker = new_worker("default")
+    (queue_source,) = worker.sources
+    (other,) = queue_source.exchange(1, at_most=1)
+    waiting = Execution(other, sink=queue_source, notifier=worker.notifier)
+    assert list(queue_source.admit([waiting])) == [], "the lease of the first is valid"
+
+    for message_id, _ in place.server.redis.zscan_iter("rsmq::reliable:orders:delivered"):
+        place.server.redis.zincrby("rsmq::reliable:orders:delivered", -31_000 * 4096, message_id)
+    place.server.redis.hset(slots, holder, re.sub(rb" \d+ ", b" 1 ", text))
+    assert list(queue_source.admit([waiting])) == [waiting]
+
+
+def test_consumer_of_a_reliable_queue_may_be_limited(place: Place):
+    running: list[bytes] = []
+    consumer("orders", limits=[Rate(100, per_s=1)])(lambda message: running.append(message.body))
+    get_reliable_queue("orders").push("a", "b")
+
+    assert work("orders")
+
+    assert running == [b"a", b"b"]
