@@ -91,14 +91,19 @@ def _loggers() -> dict[str, tuple[Any, ...]]:
 
 
 def _state_of(logger: logging.Logger) -> tuple[Any, ...]:
-    return logger.level, logger.propagate, logger.disabled, tuple(logger.handlers)
+    handlers = tuple(each for each in logger.handlers if not _is_of_pytest(each))
+    return logger.level, logger.propagate, logger.disabled, handlers
+
+
+def _is_of_pytest(handler: logging.Handler) -> bool:
+    return type(handler).__module__.startswith("_pytest.")
 
 
 def _put_loggers_back(before: dict[str, tuple[Any, ...]]) -> None:
     for name in {**_loggers(), **before}:
         logger = logging.getLogger(name)
         level, logger.propagate, logger.disabled, handlers = before.get(name, _NEW_LOGGER)
-        logger.handlers = list(handlers)
+        logger.handlers = [*handlers, *filter(_is_of_pytest, logger.handlers)]
         logger.setLevel(level)  # loggers remember which levels are on: this makes them forget
 
 
