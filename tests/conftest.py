@@ -108,18 +108,11 @@ def _sockets_are_closed(_known_connections: weakref.WeakSet[Connection]) -> Iter
 def _threads_have_ended(_sockets_are_closed: None) -> Iterator[None]:
     """Wait for the threads that a test has left behind, so that no later test hears of what they still do.
 
-    A worker does not wait for tasks that end too late. The threads of libraries (executors, Spark) end when these do.
+    A worker does not wait for tasks that end too late.
     """
     before = set(threading.enumerate())
     yield
-    wait_until(lambda: not [each for each in threading.enumerate() if each not in before and _is_ours(each)])
-
-
-def _is_ours(thread: threading.Thread) -> bool:
-    modules = type(thread).__module__, str(getattr(getattr(thread, "_target", None), "__module__", ""))
-    return thread.name.startswith("rsmq-") or any(
-        module.startswith(("rsmq_django", "tests", "example_project")) for module in modules
-    )
+    wait_until(lambda: not leftovers.threads_begun_since(before))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,4 +1,4 @@
-"""The processes that a test has started, all of which end with it, in whatever process group or session they are.
+"""The processes and threads that a test has started, all of which end with it.
 
 On Linux this process adopts every orphan among its descendants, so none can leave its sight: what is killed leaves its
 own children behind as ours, until there are none. Elsewhere, the tree below this process is killed as it stands.
@@ -11,7 +11,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
@@ -24,9 +26,12 @@ PR_SET_CHILD_SUBREAPER = 36
 #: A process that was killed is gone by then, unless the system itself hangs.
 GONE_WITHIN_S = 60
 _TASKS = Path("/proc/self/task")
+_OUR_MODULES = ("rsmq_django", "tests", "example_project")
 
 #: Children that more than one test uses.
 _kept: set[int] = set()
+#: Threads of fixtures that more than one test uses.
+_kept_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def adopt_orphans() -> None:
@@ -39,13 +44,26 @@ def adopt_orphans() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-    """Keep the processes of a fixture that more than one test uses."""
+    """Keep the processes and threads of a fixture that more than one test uses."""
     if fixturedef.scope == "function":
         return (yield)
-    before = children()
+    before, threads_before = children(), set(threading.enumerate())
     value = yield
     keep(*children() - before)
+    _kept_threads.update(set(threading.enumerate()) - threads_before)
     return value
+
+
+def threads_begun_since(before: set[threading.Thread]) -> list[threading.Thread]:
+    """Return the threads of a test that still run. Those of libraries (executors, Spark) end when these do."""
+    return [
+        each for each in threading.enumerate() if each not in before and each not in _kept_threads and _is_ours(each)
+    ]
+
+
+def _is_ours(thread: threading.Thread) -> bool:
+    modules = type(thread).__module__, str(getattr(getattr(thread, "_target", None), "__module__", ""))
+    return thread.name.startswith("rsmq-") or any(module.startswith(_OUR_MODULES) for module in modules)
 
 
 def children() -> set[int]:

@@ -93,6 +93,13 @@ class PrivateServer:
         self.redis.execute_command("CLIENT", "KILL", "SKIPME", "yes")
         self.redis.flushall()  # what they have written meanwhile
 
+    def connections(self) -> set[str]:
+        """Return the ids of its connections.
+
+        One whose process was killed is among them until the server has read what that process had sent.
+        """
+        return {each["id"] for each in self.redis.client_list()}
+
     def stop(self) -> None:
         """End the server and remove its directory."""
         self.redis.close()

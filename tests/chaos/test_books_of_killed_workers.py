@@ -56,15 +56,20 @@ def test_counters_and_events_of_two_processes_add_up_exactly(
     assert merged(series).depth is not None, "the supervisor looked at the queue"
 
 
-def test_kill_loses_at_most_a_second_of_counters_and_no_event(project: object, start_worker: StartWorker):
+def test_kill_loses_at_most_a_second_of_counters_and_no_event(
+    project: object, server: PrivateServer, start_worker: StartWorker
+):
     count = 40_000
     toil.using(queue_name="default").enqueue_many([[str(number), 0] for number in range(count)])
     client, queue = get_client(), get_queue("default")
+    assert (counted(client), queue.attributes().messages) == (0, count)
+    ours = server.connections()
 
     worker = start_worker("--processes", "1", "--threads", "4", events=ALL_EVENTS)
     wait_until(lambda: counted(client) > 2_000)
     os.killpg(worker.process.pid, signal.SIGKILL)
     worker.process.wait()
+    wait_until(lambda: server.connections() <= ours)
 
     gone = count - queue.attributes().messages
     events = all_events(client)

@@ -335,15 +335,17 @@ def test_lost_reply_reports_how_many_are_unknown_and_the_same_command_continues(
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["move", "redrive"])
 def test_killing_a_transfer_loses_and_doubles_nothing(
-    environment: None, mail: Queue, queue: Queue, verb: str, client: Client
+    environment: None, mail: Queue, queue: Queue, verb: str, server: PrivateServer
 ):
     mail.send_many(f"{n}" for n in range(20_000))
+    ours = server.connections()
     words = [SCRIPT, "message", verb, "-n", "mail", "--to", "jobs"]
     for part in range(1, 4):
         transfer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         wait_until(partial(has_at_least, queue, part * 3000))
         transfer.send_signal(signal.SIGKILL)
         transfer.wait()
+        wait_until(lambda: server.connections() <= ours)
         assert mail.attributes().messages + queue.attributes().messages == 20_000
 
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
