@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from ..conf.settings import get_settings
-from ..core.stats.runs import FAILED, RunFilter
+from ..core.stats.run_filter import FAILED, RunFilter
 from ..live.runs import Asked, default_alias
 from ..models import Run
 

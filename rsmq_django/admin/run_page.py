@@ -11,7 +11,8 @@ from ..conf.settings import get_settings
 from ..core.errors import QueueNotFound
 from ..core.queue.browse import FailureRecord, pick
 from ..core.stats.events import Event
-from ..core.stats.runs import RunPage, attempts_of, group_of
+from ..core.stats.run_filter import group_of
+from ..core.stats.runs import RunPage, attempts_of
 from ..live.places import QueueRef
 from ..live.runs import RunSource, dead_letters_of
 from ..models import Run

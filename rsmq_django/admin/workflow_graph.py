@@ -15,7 +15,7 @@ from ..core import Client, RsmqError
 from ..core.keys import queue_keys
 from ..core.numbers import read_epoch_ms
 from ..core.queue.browse import read_failure
-from ..core.tasks.workflows import MemberRecord, Unfinished, read_later, read_members, read_unfinished
+from ..core.tasks.workflow_records import MemberRecord, Unfinished, read_later, read_members, read_unfinished
 from ..live.envelopes import task_name
 from ..models import Workflow
 from ..queues import get_client

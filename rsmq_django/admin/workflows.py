@@ -15,7 +15,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.queue.browse import read_failure
-from ..core.tasks.workflows import MemberRecord, live_tasks, read_failed, read_members, stop
+from ..core.tasks.workflow_records import MemberRecord, live_tasks, read_failed, read_members
+from ..core.tasks.workflows import stop
 from ..models import Workflow
 from ..queues import get_client
 from ..tasks.cancellation import cancel

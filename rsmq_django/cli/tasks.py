@@ -18,7 +18,8 @@ from ..core.queue.bands import split_band
 from ..core.queue.browse import StoredMessage, pick
 from ..core.queue.listing import MAX_QUEUES, find
 from ..core.stats.events import Event, EventKind
-from ..core.stats.runs import FAILED, RunFilter, Tail, attempts_of, find_runs, group_of, read_run
+from ..core.stats.run_filter import FAILED, RunFilter, group_of
+from ..core.stats.runs import Tail, attempts_of, find_runs, read_run
 from ..core.transport.call import Call
 from .failures import Failed
 from .forms import relative

@@ -14,7 +14,8 @@ from django.db import models
 from ..conf.settings import get_settings
 from ..core.errors import InvalidValue
 from ..core.stats.events import Event
-from ..core.stats.runs import MOST_LOOKED_AT, RunFilter, RunPage, find_runs, read_run
+from ..core.stats.run_filter import RunFilter
+from ..core.stats.runs import MOST_LOOKED_AT, RunPage, find_runs, read_run
 from ..queues import get_client
 from .conditions import Selection
 from .places import DEFAULT_ALIAS, QueueRef

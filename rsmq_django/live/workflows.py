@@ -7,7 +7,8 @@ from typing import Any
 
 from ..conf.settings import get_settings
 from ..core import Client
-from ..core.tasks.workflows import MAX_LISTED, WorkflowStatus, newest, read_statuses
+from ..core.tasks.workflow_records import WorkflowStatus, newest, read_statuses
+from ..core.tasks.workflows import MAX_LISTED
 from ..queues import get_client
 from .conditions import Selection
 from .queryset import Scan

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from ..core.tasks.workflows import WorkflowStatus
+from ..core.tasks.workflow_records import WorkflowStatus
 from ..live.results import ResultSource
 from ..live.schedules import ScheduleSource
 from ..live.tasks import TaskSource

@@ -104,7 +104,7 @@ class RelayProcess:
         self.pid = pid
         logger.info("started process %d to relay the outbox", pid)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Note when it has ended, and when to start the next one."""
         status = None if self.pid is None else _ended_with(self.pid)
         if status is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..conf.settings import QueueSettings, get_settings
-from ..core.tasks.workflows import MEMBER_PROOFS, proofs_of, without_proofs
+from ..core.tasks.workflow_records import MEMBER_PROOFS, proofs_of, without_proofs
 from .membership import Membership, Ref
 from .proofs import Keyring, accepts_old, keyring, keyring_of, writes_proofs
 

@@ -11,7 +11,8 @@ from ..conf.settings import get_settings
 from ..core import Client
 from ..core.errors import WorkflowNotFound
 from ..core.tasks.workflow_outcomes import find_numbers, read_extent, read_outcomes
-from ..core.tasks.workflows import WorkflowStatus, live_tasks, newest, read_statuses, stop, without_proofs
+from ..core.tasks.workflow_records import WorkflowStatus, live_tasks, newest, read_statuses, without_proofs
+from ..core.tasks.workflows import stop
 from ..core.transport.reading_steps import Reading, arun_reading, run_reading
 from ..queues import get_client
 from .cancellation import acancel, cancel

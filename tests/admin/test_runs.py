@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.html import escape
 
 from rsmq_django.core import Queue
-from rsmq_django.core.stats import runs
+from rsmq_django.core.stats import run_search
 from rsmq_django.core.stats.events import FIELDS, read_event
 from rsmq_django.core.stats.fingerprint import fingerprint
 from tests.admin.pages import rows_of, text_of
@@ -115,7 +115,7 @@ def test_filter_that_cannot_be_understood_is_named_and_left_out(browser: Browser
 
 def test_page_reports_that_older_events_were_not_searched(browser: Browser, ran: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rsmq_django.live.runs.MOST_LOOKED_AT", 1)
-    monkeypatch.setattr("rsmq_django.core.stats.runs.MAX_BATCH", 10)
+    monkeypatch.setattr("rsmq_django.core.stats.run_search.MAX_BATCH", 10)
 
     page = browser.get(RUNS, {"outcome": "dead"})
 
@@ -126,7 +126,7 @@ def test_page_reports_that_older_events_were_not_searched(browser: Browser, ran:
 
 def test_search_without_a_match_continues_automatically(browser: Browser, ran: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rsmq_django.live.runs.MOST_LOOKED_AT", 1)
-    monkeypatch.setattr("rsmq_django.core.stats.runs.MAX_BATCH", 10)
+    monkeypatch.setattr("rsmq_django.core.stats.run_search.MAX_BATCH", 10)
     asked, looks = "?outcome=dead&q=t0", 0
 
     while not ids(page := browser.get(RUNS + asked)):
@@ -146,7 +146,7 @@ def test_events_of_other_outcomes_cost_a_search_little(browser: Browser, ran: No
         read.append(entry_id)
         return read_event(entry_id, words)
 
-    monkeypatch.setattr(runs, "read_event", note)
+    monkeypatch.setattr(run_search, "read_event", note)
 
     assert ids(browser.get(RUNS, {"outcome": "failed"})) == ["t20", "t10", "t0"]
     assert len(read) == 3

@@ -8,7 +8,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.test import Client as Browser
 
-from rsmq_django.core.tasks.workflows import read_statuses
+from rsmq_django.core.tasks.workflow_records import read_statuses
 from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.tasks import Workflow, call, group
 from tests.admin.pages import rows_of, text_of, told

@@ -391,7 +391,7 @@ def test_task_whose_outcome_died_with_its_process_is_a_suspect(maintenance: Main
     shared_state.enter(finished.id, began_at=0.0)
 
     maintenance.note_death(Death(worker_id="dead", how="exit status 3", running=shared_state.running()))
-    maintenance.look([])
+    maintenance.run_due([])
 
     counts = server.redis.hgetall("rsmq::released:default")
     assert counts == {f"{finished.id}:crashes".encode(): b"1", waiting.id.encode(): b"1"}
@@ -408,12 +408,12 @@ def test_last_fetch_of_a_killed_process_is_found_although_it_was_carried_out_lat
         return holds
 
     def is_found() -> bool:
-        maintenance.look([])
+        maintenance.run_due([])
         return get_queue("default").attributes().ready_messages == 1
 
     monkeypatch.setattr("rsmq_django.worker.supervise.recovery.read_inflight", read_early)
     maintenance.note_death(Death(worker_id="dead", how="signal 9 (SIGKILL)", running=frozenset()))
-    maintenance.look([])
+    maintenance.run_due([])
     assert get_queue("default").attributes().hidden_messages == 1
 
     wait_until(is_found)
@@ -428,7 +428,7 @@ def test_supervisor_that_was_cut_off_declares_no_worker_dead(maintenance: Mainte
     server.redis.zadd("rsmq::workers", {"other": (server.redis.time()[0] - 60) * 1000})
     maintenance._last_beat_ms = (server.redis.time()[0] - 40) * 1000  # the server was down for both of them
 
-    maintenance.look(["mine"])
+    maintenance.run_due(["mine"])
 
     assert get_queue("default").attributes().hidden_messages == 1
     assert server.redis.zrange("rsmq::workers", 0, -1) == [b"other", b"mine"]
@@ -442,7 +442,7 @@ def test_maintenance_of_reliable_queues_removes_dead_workers_without_messages_fr
     server.redis.zadd("rsmq::workers", {"holder": 1000, "idle": 1000})
     (maintenance,) = make_maintenance([], max_crashes=3, reliable=["orders"])
 
-    maintenance.look(["mine"])
+    maintenance.run_due(["mine"])
 
     assert server.redis.zrange("rsmq::workers", 0, -1) == [b"holder", b"mine"]
     assert server.redis.exists("rsmq::worker:holder")
@@ -453,7 +453,7 @@ def test_workers_say_that_they_live_although_the_server_is_full(maintenance: Mai
     ensure_queue("default")
     server.redis.config_set("maxmemory", 1)
     try:
-        maintenance.look(["mine"])
+        maintenance.run_due(["mine"])
     finally:
         server.redis.config_set("maxmemory", 0)
 
@@ -468,7 +468,7 @@ def test_damaged_queue_does_not_prevent_heartbeats_and_renewals(project: Configu
     server.redis.set(key, "of another program")
     (maintenance,) = make_maintenance(queue_settings([]), max_crashes=3)
 
-    maintenance.look(["mine"])
+    maintenance.run_due(["mine"])
 
     hidden_ms = server.redis.zscore("rsmq:default", message.id) - server.redis.time()[0] * 1000
     assert hidden_ms > 20_000

@@ -64,7 +64,6 @@ def test_id_of_a_reliable_queue_has_the_time_of_its_push_in_milliseconds():
     assert sent_ms("164501960066-1") is None
 
 
-
 @pytest.mark.parametrize("message_id", ["g73zkl38qz" + SUFFIX, "x" * 32, ":" * 32])
 def test_ids_of_the_reference_are_accepted(message_id: str):
     assert checked_id(message_id) == message_id

@@ -10,22 +10,24 @@ from rsmq_django.core import Client, Queue
 from rsmq_django.core.errors import MessageTooLong
 from rsmq_django.core.limits import MAX_BATCH
 from rsmq_django.core.tasks.workflow_outcomes import TOO_LONG, Extent, find_numbers, numbers_in, outcomes, read_extent
-from rsmq_django.core.tasks.workflows import (
-    MemberBatch,
-    Target,
+from rsmq_django.core.tasks.workflow_records import (
     Unfinished,
     WorkflowStatus,
-    await_room,
-    create,
-    expect,
     live_tasks,
     newest,
-    prepare,
     read_failed,
     read_later,
     read_members,
     read_statuses,
     read_unfinished,
+)
+from rsmq_django.core.tasks.workflows import (
+    MemberBatch,
+    Target,
+    await_room,
+    create,
+    expect,
+    prepare,
     room_key,
     seal,
     skip,
@@ -573,7 +575,7 @@ def test_beginnings_of_later_bodies_are_read(flow: Flow, client: Client, server:
 def test_fields_that_are_too_long_are_not_read(flow: Flow, client: Client, monkeypatch: pytest.MonkeyPatch):
     flow.options["fields"] = {"name": "12345678", "kind": "123456789"}
     flow.create()
-    monkeypatch.setattr("rsmq_django.core.tasks.workflows.MAX_FIELD_BYTES", 8)
+    monkeypatch.setattr("rsmq_django.core.tasks.workflow_records.MAX_FIELD_BYTES", 8)
     flow.server.redis.hset(STATE, "created_ms", 5)
 
     known, gone = client.run(read_statuses("rsmq", ["w", "nobody"]))

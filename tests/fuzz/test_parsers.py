@@ -22,7 +22,7 @@ from rsmq_django.core.queue.replies import read_attributes, read_messages
 from rsmq_django.core.reliable import replies as reliable
 from rsmq_django.core.stats import events, history
 from rsmq_django.core.stats.counts import Counts
-from rsmq_django.core.tasks import processes, stacks, workflows
+from rsmq_django.core.tasks import processes, stacks, workflow_records
 from rsmq_django.core.tasks import schedules as schedule
 from rsmq_django.core.topic import replies as topics
 from rsmq_django.live.messages import Cursor
@@ -176,9 +176,9 @@ def _is_score(text: str) -> bool:
 
 
 @examples(50)
-@given(fields=hashes("status kind name shape sealed keeps then on_failure " + " ".join(workflows.NUMBERS)))
+@given(fields=hashes("status kind name shape sealed keeps then on_failure " + " ".join(workflow_records.NUMBERS)))
 def test_hash_of_a_workflow_is_read(fields: dict[bytes, bytes]):
-    workflows._status("w", flat(fields))
+    workflow_records._status("w", flat(fields))
 
 
 @examples(50)
@@ -274,7 +274,7 @@ def test_entry_of_a_topic_is_read_and_headers_are_texts(headers: bytes, key: byt
 @given(words=st.lists(WORDS, min_size=3, max_size=3))
 def test_message_of_a_reliable_queue_is_read(words: list[bytes]):
     message_id, body, consumer = words
-    reliable.read_popped([-1, b"q", message_id, body, 1, 1])
+    reliable.read_popped([1_700_000_000_000, -1, 0, b"", b"q", message_id, body, 1, 1])
     reliable.read_stored([message_id, body, 1, 1, 1, consumer])
 
 

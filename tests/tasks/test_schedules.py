@@ -69,7 +69,7 @@ def test_paused_entry_has_no_next_time_until_it_is_resumed(greet: Task):
     schedules.pause("hello")
     paused = schedules.get("hello")
     schedules.pause("hello")
-    new_scheduler().look()
+    new_scheduler().fire_due()
     schedules.resume("hello")
     schedules.resume("hello")
 
@@ -182,7 +182,7 @@ def test_unknown_name_is_reported(greet: Task):
 
 def test_declared_schedule_is_changed_in_the_code_only(greet: Task):
     every(minutes=1, name="hello", args=["Ada"])(greet)
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     for act in (schedules.remove, lambda name: schedules.change(name, every_s=5)):
         with pytest.raises(ScheduleConflict, match="declared in (the )?code"):

@@ -137,7 +137,7 @@ def run_one(message: Message, work_queue: WorkQueue) -> None:
 def use_schedules() -> None:
     """Fire what is due, and let a person press "Run now" for everything, and change everything."""
     with contextlib.suppress(RsmqError, ValueError):
-        new_scheduler().look()
+        new_scheduler().fire_due()
     with contextlib.suppress(RsmqError, ValueError):
         for entry in schedules.entries():
             for act in (schedules.run_now, schedules.change):

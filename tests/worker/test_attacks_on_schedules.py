@@ -65,8 +65,8 @@ def test_a_planted_entry_does_not_fire(charged: list[str], server: PrivateServer
     scheduler = new_scheduler()
 
     with caplog.at_level(logging.ERROR):
-        scheduler.look()
-        scheduler.look()
+        scheduler.fire_due()
+        scheduler.fire_due()
     work()
 
     assert (charged, sent_ids(server, "payments")) == ([], [])
@@ -97,7 +97,7 @@ def test_a_forged_entry_that_claims_to_be_declared_does_not_fire(charged: list[s
     plant(server)
     server.redis.hset(STATE, "owner:evil", "tests")
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     assert sent_ids(server, "payments") == []
 
@@ -105,10 +105,10 @@ def test_a_forged_entry_that_claims_to_be_declared_does_not_fire(charged: list[s
 def test_declared_schedule_fires_without_a_signature(charged: list[str], server: PrivateServer):
     declared = declare(queue_name="payments")(lambda: charged.append("declared"))
     every(hours=1, name="declared")(declared)
-    new_scheduler().look()
+    new_scheduler().fire_due()
     let_pass(server, "declared", seconds=3600)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
     work()
 
     assert charged == ["declared"]
@@ -119,11 +119,11 @@ def test_a_declared_name_with_other_arguments_does_not_fire(charged: list[str], 
     declared = declare(queue_name="payments")(lambda to="declared": charged.append(to))
     every(hours=1, name="declared")(declared)
     scheduler = new_scheduler()
-    scheduler.look()
+    scheduler.fire_due()
     stored = json.loads(server.redis.hget(ENTRIES, "declared"))
     plant(server, "declared", stored | {"KWARGS": {"to": "ATTACKER"}})
 
-    scheduler.look()
+    scheduler.fire_due()
     work()
 
     assert charged == []
@@ -133,7 +133,7 @@ def test_schedule_added_with_the_key_fires(charged: list[str], server: PrivateSe
     schedules.add("rent", CHARGE, every_s=3600, kwargs={"to": "landlord"})
     let_pass(server, "rent", seconds=3600)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
     schedules.run_now("rent")
     schedules.change("rent", kwargs={"to": "new landlord"})
     schedules.run_now("rent")
@@ -149,7 +149,7 @@ def test_a_signed_entry_that_was_changed_does_not_fire(
     schedules.add("rent", CHARGE, every_s=3600, kwargs={"to": "landlord"})
     plant(server, "rent", json.loads(server.redis.hget(ENTRIES, "rent")) | change)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     assert sent_ids(server, "payments") == []
 
@@ -160,7 +160,7 @@ def test_a_signature_fits_no_other_name_and_no_other_namespace(
     schedules.add("rent", CHARGE, every_s=3600, kwargs={"to": "landlord"})
     definition = server.redis.hget(ENTRIES, "rent").decode()
     plant(server, "rent twice", definition)
-    new_scheduler().look()
+    new_scheduler().fire_due()
     assert sent_ids(server, "payments") == []
 
     connection = {**settings.RSMQ["CONNECTIONS"]["default"], "NAMESPACE": "production"}
@@ -197,12 +197,12 @@ def test_the_ids_of_ticks_of_a_sealed_queue_cannot_be_computed_without_its_key(
     schedules.add("rent", CHARGE, every_s=3600, kwargs={"to": "landlord"})
     planned = let_pass(server, "rent", seconds=3600)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     (task_id,) = sent_ids(server, "payments")
     assert task_id != tick_id("rsmq", "rent", planned)
     server.redis.zadd(DUE, {"rent": planned})  # the server has forgotten that it fired: the same tick, the same id
-    new_scheduler().look()
+    new_scheduler().fire_due()
     assert sent_ids(server, "payments") == [task_id, task_id]
 
 

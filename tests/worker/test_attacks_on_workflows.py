@@ -101,7 +101,7 @@ def test_honest_failures_reach_callbacks(charged: list[Any]):
 
 
 def live_ids(workflow: Workflow) -> list[str]:
-    from rsmq_django.core.tasks.workflows import live_tasks
+    from rsmq_django.core.tasks.workflow_records import live_tasks
     from rsmq_django.queues import get_client
 
     return get_client().run(live_tasks("rsmq", workflow.id, b"0"))[1]

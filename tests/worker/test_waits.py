@@ -207,7 +207,7 @@ def test_relay_process_that_ends_is_started_again_later_each_time(
     for _ in range(3):
         relay.started(os.posix_spawn(sys.executable, [sys.executable, "-c", "raise SystemExit(3)"], os.environ))
         while relay.pid is not None:
-            relay.look()
+            relay.check()
         began_at = clock.now
         while not relay.is_due:
             clock.now = round(clock.now + 0.05, 2)

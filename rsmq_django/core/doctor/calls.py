@@ -32,7 +32,7 @@ ATTRIBUTES = ("vt", "delay", "maxsize", "created", "modified", "totalrecv", "tot
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The result of look(): facts about a queue."""
+    """The result of read_facts(): facts about a queue."""
 
     index_type: str
     hash_type: str
@@ -60,10 +60,10 @@ class Facts:
         return self.hash_type == "hash"
 
 
-def look(keys: QueueKeys) -> Call[Facts]:
+def read_facts(keys: QueueKeys) -> Call[Facts]:
     """Return the call that reads the facts about a queue that need no walk through its messages."""
     longest_ms = MAX_SECONDS * 1000
-    return Call("doctor/look", (keys.messages, keys.settings, keys.phantoms), (longest_ms,), _read_facts, True)
+    return Call("doctor/facts", (keys.messages, keys.settings, keys.phantoms), (longest_ms,), _read_facts, True)
 
 
 def _read_facts(reply: list[Any]) -> Facts:

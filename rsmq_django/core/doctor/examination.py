@@ -63,7 +63,7 @@ def _look_at_all(probe: Probe, seen: Survey) -> dict[str, Facts]:
     """Return the facts about every name that is the name of a queue."""
     names = seen.names
     looks = probe.run_many(
-        [calls.look(queue_keys(probe.client.namespace, name)) for name in names], about="attributes of queues"
+        [calls.read_facts(queue_keys(probe.client.namespace, name)) for name in names], about="attributes of queues"
     )
     return {
         name: facts

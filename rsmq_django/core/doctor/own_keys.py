@@ -18,7 +18,8 @@ from ..keys import (
 )
 from ..limits import batches
 from ..queue.replies import read_message_id
-from ..tasks.workflows import MAX_LISTED, newest
+from ..tasks.workflow_records import newest
+from ..tasks.workflows import MAX_LISTED
 from . import calls
 from .catalogue import found
 from .finding import Finding

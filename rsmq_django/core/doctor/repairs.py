@@ -17,7 +17,8 @@ from typing import TypeVar
 from ..errors import RsmqError
 from ..keys import MAX_NAME_LENGTH, queue_keys, workflow_keys
 from ..limits import batches
-from ..tasks.workflows import MAX_LISTED, newest
+from ..tasks.workflow_records import newest
+from ..tasks.workflows import MAX_LISTED
 from ..transport.call import Call
 from ..transport.client import Client
 from . import calls
@@ -176,13 +177,13 @@ class Patient:
         """Replace attributes that are not numbers; a counter starts from 0."""
         yield from ()
         defaults = {**self.expected.stored, "totalrecv": 0, "totalsent": 0}
-        broken = broken_attributes(self.client.run(calls.look(self.keys)))
+        broken = broken_attributes(self.client.run(calls.read_facts(self.keys)))
         return sum(self._set(field, text, defaults[field]) for field, text in broken.items())
 
     def round_attributes(self) -> Steps:
         """Round visibility timeout and delay up to whole numbers."""
         yield from ()
-        fractions = fractional_attributes(self.client.run(calls.look(self.keys)))
+        fractions = fractional_attributes(self.client.run(calls.read_facts(self.keys)))
         return sum(self._set(field, text, math.ceil(float(text))) for field, text in fractions.items())
 
     def _set(self, field: str, text: str, value: int) -> int:

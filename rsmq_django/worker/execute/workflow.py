@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from ...core import Client, RsmqError
 from ...core.errors import BrokenQueue
 from ...core.tasks.workflow_outcomes import Extent, find_numbers, outcomes, read_extent, read_outcomes
-from ...core.tasks.workflows import MAX_MEMBERS, advancing, without_proofs
+from ...core.tasks.workflow_records import without_proofs
+from ...core.tasks.workflows import MAX_MEMBERS, advancing
 from ...core.transport.call import Call
 from ...core.transport.reading_steps import Reading, arun_reading, run_reading
 from ...tasks.membership import META, Membership, failure_record, is_task_id, membership_of

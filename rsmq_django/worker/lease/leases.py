@@ -228,7 +228,7 @@ class Renewal:
         """Return the time between two renewals, and the maximum wait before an unavailable server is tried again."""
         return min(LONGEST_WAIT_S, max(SHORTEST_LEASE_S, self.shortest_s) / RENEWALS_PER_LEASE)
 
-    def look(self, living: Sequence[str]) -> float:
+    def renew(self, living: Sequence[str]) -> float:
         """Renew all leases of these workers and return the number of seconds until the next renewal."""
         if time.monotonic() >= self._read_at:
             self._read_lease_times()

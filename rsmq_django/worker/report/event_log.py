@@ -17,7 +17,7 @@ from ...core.ids import whole_sent_ms
 from ...core.keys import successes_key, successful_tasks_key
 from ...core.log_lines import get_logger
 from ...core.stats.events import BETWEEN_TAGS, MAX_ERROR_CHARACTERS, EventKind, append
-from ...core.stats.runs import MOST_TASKS
+from ...core.stats.run_search import MOST_TASKS
 from ...core.transport.call import Argument, Call
 from ...tasks.tags import tags_of
 from ..delivery import AttemptState

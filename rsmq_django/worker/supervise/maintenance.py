@@ -120,10 +120,10 @@ class Maintenance:
         self._jobs = [PeriodicJob("beats of workers", self._beat)]
         if queues:
             self._jobs.append(
-                PeriodicJob("renewal of leases", self._renewal.look, at_most_s=lambda: self._renewal.wait_s)
+                PeriodicJob("renewal of leases", self._renewal.renew, at_most_s=lambda: self._renewal.wait_s)
             )
         if queues and fires_schedules:
-            self._jobs.append(PeriodicJob("schedules", Scheduler(self._client, self._connection).look))
+            self._jobs.append(PeriodicJob("schedules", Scheduler(self._client, self._connection).fire_due))
         names = [settings.name for settings in queues]
         if process_control is not None:
             self._jobs.append(
@@ -134,15 +134,15 @@ class Maintenance:
                 {name for each in queues for name in (each.name, each.dead_letter) if name is not None}
             )
             lengths = DepthSampler(self._client, names_of_all, now_ms=lambda: self._last_beat_ms or time.time() * 1000)
-            self._jobs.append(PeriodicJob("lengths of queues", lengths.look))
+            self._jobs.append(PeriodicJob("lengths of queues", lengths.sample_slice))
 
     def note_death(self, death: Death) -> None:
-        """Queue the recovery of a dead process; look() carries it out as soon as the server is available."""
+        """Queue the recovery of a dead process; run_due() carries it out as soon as the server is available."""
         self._deaths.append(death)
         if death.was_sudden:
             self._later += [(death.died_at + after_s, death) for after_s in LOOK_AGAIN_AFTER_S]
 
-    def look(self, living: Sequence[str]) -> None:
+    def run_due(self, living: Sequence[str]) -> None:
         """Run the jobs that are due. Never raises errors of the server."""
         now = time.monotonic()
         if now < self._backoff.next_try_at:
@@ -295,7 +295,7 @@ class DepthSampler:
         self._at = 0
         self._began_at = 0.0
 
-    def look(self, living: Sequence[str] = ()) -> float:
+    def sample_slice(self, living: Sequence[str] = ()) -> float:
         """Sample the depths of the next queues and return the number of seconds until the next slice."""
         if self._at == 0:
             self._began_at = time.monotonic()

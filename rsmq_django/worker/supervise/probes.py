@@ -249,7 +249,7 @@ class Probes:
             host, number = port.address
             logger.info("health: http://%s:%d/health", f"[{host}]" if ":" in host else host, number)
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Update the file and drop clients that send nothing."""
         if self._port is not None:
             self._port.serve()

@@ -64,7 +64,7 @@ class Scheduler:
         #: The last problem that was logged for an entry, so that it is logged once.
         self._complaints: dict[str, str] = {}
 
-    def look(self, living: Sequence[str] = ()) -> float:
+    def fire_due(self, living: Sequence[str] = ()) -> float:
         """Fire due entries and return the number of seconds until the next check. Raises errors of the connection."""
         if not self._is_synced:
             self.sync()

@@ -147,10 +147,10 @@ class Supervisor:
                 self._wakeup.sleep(self._next_check_at, at_most_s=CHECK_EVERY_S)
                 self._reap_children()
                 self._keep_relay_process()
-                self._probes.look()  # before the maintenance, which may wait for a server that does not answer
+                self._probes.update()  # before the maintenance, which may wait for a server that does not answer
                 living = [child.worker_id for child in self.children]
                 for maintenance in self._maintenance:
-                    maintenance.look(living)
+                    maintenance.run_due(living)
                 self._limit_time()
                 self._replace_frozen()
                 self._limit_memory()
@@ -265,7 +265,7 @@ class Supervisor:
         """Keep a separate process running that relays the outbox."""
         if self._relay_process is None:
             return
-        self._relay_process.look()
+        self._relay_process.check()
         if not self._relay_process.is_due or self._stop_by is not None:
             return
         with signals_held():

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client
-from rsmq_django.core.stats import runs as module
+from rsmq_django.core.stats import run_search
 from rsmq_django.core.stats.events import FIELDS, Event, read_event
 from rsmq_django.core.stats.fingerprint import fingerprint
-from rsmq_django.core.stats.runs import RunFilter, RunPage, Tail, attempts_of, find_runs, read_run
+from rsmq_django.core.stats.run_filter import RunFilter
+from rsmq_django.core.stats.runs import RunPage, Tail, attempts_of, find_runs, read_run
 from tests.redis_server import PrivateServer
 
 BEGIN_MS = 1_795_000_000_000
@@ -261,7 +262,7 @@ def test_page_of_many_tasks_reads_only_the_events_that_can_be_on_it(
         read.append(entry_id)
         return read_event(entry_id, words)
 
-    monkeypatch.setattr(module, "read_event", noting)
+    monkeypatch.setattr(run_search, "read_event", noting)
     for number in range(60):
         write_success(server, number, f"shop.task_{number % 4}")
 

@@ -9,7 +9,9 @@ import pytest
 from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.keys import successes_key
 from rsmq_django.core.stats.events import append
-from rsmq_django.core.stats.runs import MOST_TASKS, RunFilter, find_runs, read_run
+from rsmq_django.core.stats.run_filter import RunFilter
+from rsmq_django.core.stats.run_search import MOST_TASKS
+from rsmq_django.core.stats.runs import find_runs, read_run
 from rsmq_django.queues import get_client
 from rsmq_django.worker.report import event_log as recent_successes
 from rsmq_django.worker.report.event_log import KEPT, MOST_A_SECOND, MOST_TAGS, RecentSuccesses

@@ -365,7 +365,7 @@ def test_supervisor_shows_the_requested_state_until_it_ends(tmp_path: Path):
 def test_supervisor_without_a_request_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     probes = Probes(ProbeOptions(), lambda: report(0))
-    probes.look()
+    probes.update()
     probes.close()
 
     assert list(tmp_path.iterdir()) == []

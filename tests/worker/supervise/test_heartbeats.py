@@ -112,7 +112,7 @@ def test_messages_of_a_dead_worker_are_released_and_its_record_is_deleted(projec
     message = held_by("w1", server)
     server.redis.zadd("rsmq::workers", {"w1": now_ms(server) - DEAD_AFTER_S * 1000 - 1})
 
-    maintenance_of().look(["w2"])
+    maintenance_of().run_due(["w2"])
 
     again = get_queue("default").receive()
     assert again is not None and again.id == message.id
@@ -247,7 +247,7 @@ def test_schedules_do_not_wait_for_the_lengths_of_very_many_queues(
     maintenance = maintenance_of(fires_schedules=True)
     clock = StillClock(monkeypatch, maintenance_module)
 
-    maintenance.look(["w1"])
+    maintenance.run_due(["w1"])
 
     assert max(exchanges) <= SAMPLED_AT_A_TIME + 1  # and a script to load
     assert len(exchanges) < 20
@@ -267,7 +267,7 @@ def test_leases_are_renewed_for_any_number_of_queues_and_next_to_damaged_ones(
     server.redis.set("rsmq:q8", "of another program")
     exchanges.clear()
 
-    wait_s = maintenance_of()._renewal.look(["w1"])
+    wait_s = maintenance_of()._renewal.renew(["w1"])
 
     for name in ("q7", "q9"):
         ((_, until_ms),) = server.redis.zrange(f"rsmq:{name}", 0, -1, withscores=True)

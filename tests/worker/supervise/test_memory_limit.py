@@ -128,7 +128,7 @@ def schedules_that_come_and_go(server: PrivateServer) -> None:
     declare(returns_twice)
     schedules.add("hourly", f"{__name__}.returns_twice", every_s=3600, args=[1])
     let_pass(server, "hourly", seconds=5 * 3600)
-    new_scheduler().look()
+    new_scheduler().fire_due()
     schedules.pause("hourly")
     schedules.resume("hourly")
     schedules.remove("hourly")

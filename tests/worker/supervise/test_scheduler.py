@@ -52,7 +52,7 @@ def test_tick_becomes_a_task_with_a_derivable_id(ran: list[str], server: Private
     schedules.add("hourly", NOTE, every_s=3600, args=["Ada"])
     planned = let_pass(server, "hourly", seconds=3600)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     assert sent_ids(server) == [tick_id("rsmq", "hourly", planned)]
     work()
@@ -62,7 +62,7 @@ def test_tick_becomes_a_task_with_a_derivable_id(ran: list[str], server: Private
 def test_nothing_fires_before_its_time_and_the_wait_ends_when_it_comes(ran: list[str], server: PrivateServer):
     schedules.add("hourly", NOTE, every_s=3600)
 
-    wait_s = new_scheduler().look()
+    wait_s = new_scheduler().fire_due()
 
     assert sent_ids(server) == []
     assert 0 < wait_s <= 1
@@ -72,7 +72,7 @@ def test_next_time_follows_from_the_timetable_and_not_from_the_time_of_the_read(
     schedules.add("often", NOTE, every_s=7)
     let_pass(server, "often", seconds=7)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     assert (planned_ms(server, "often") or 1) % 7000 == 0
 
@@ -88,7 +88,7 @@ def test_one_of_many_simultaneous_processes_fires(ran: list[str], server: Privat
 
     def look(each) -> None:
         together.wait()
-        each.look()
+        each.fire_due()
 
     threads = [threading.Thread(target=look, args=(each,)) for each in schedulers]
     for thread in threads:
@@ -106,7 +106,7 @@ def test_queue_that_does_not_exist_yet_is_created(project: Configure, ran: list[
     schedules.add("hourly", NOTE, every_s=3600, queue="slow")
     let_pass(server, "hourly", seconds=3600)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     assert len(sent_ids(server, "slow")) == 1
 
@@ -115,7 +115,7 @@ def test_jitter_delays_the_message_and_not_the_tick(ran: list[str], server: Priv
     schedules.add("hourly", NOTE, every_s=3600, jitter_s=3000)
     let_pass(server, "hourly", seconds=3600)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     ((message_id, visible_ms),) = server.redis.zrange("rsmq:default", 0, -1, withscores=True)
     sent_ms = int(message_id[:10], 36) / 1000
@@ -127,7 +127,7 @@ def test_fired_ticks_are_recorded(ran: list[str], server: PrivateServer):
     schedules.add("hourly", NOTE, every_s=3600)
     planned = let_pass(server, "hourly", seconds=3600)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     entry = schedules.get("hourly")
     assert entry.last_task_id == tick_id("rsmq", "hourly", planned)
@@ -155,7 +155,7 @@ def test_worker_that_was_down_for_an_hour(ran: list[str], server: PrivateServer,
     schedules.add("minutely", NOTE, every_s=60, **({"missed_after_s": 59} | options))
     planned = let_pass(server, "minutely", seconds=59 * 60)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     entry = schedules.get("minutely")
     assert abs(entry.fired - fired) <= 1
@@ -169,7 +169,7 @@ def test_missed_ticks_are_reported(ran: list[str], server: PrivateServer, caplog
     schedules.add("hourly", NOTE, every_s=3600)
     let_pass(server, "hourly", seconds=10 * 3600)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     assert "schedule hourly: not fired when it was due; 1 missed ticks are made up for, " in caplog.text
 
@@ -190,7 +190,7 @@ def test_declared_entries_appear_when_a_worker_starts(project: Configure, server
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"from-settings": {"TASK": path, "EVERY_S": 30}}}
     assert {entry.problem for entry in schedules.entries()} == {"no worker has stored it yet"}
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     found = {entry.name: entry.when for entry in schedules.entries()}
     assert found == {path: "every 5 min", "nightly": "30 3 * * * (Europe/Berlin)", "from-settings": "every 30 s"}
@@ -199,11 +199,11 @@ def test_declared_entries_appear_when_a_worker_starts(project: Configure, server
 
 def test_entry_that_is_not_declared_any_more_disappears_and_others_stay(ran: list[str], server, settings):
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"old": {"TASK": NOTE, "EVERY_S": 30}}}
-    new_scheduler().look()
+    new_scheduler().fire_due()
     schedules.add("by-hand", NOTE, every_s=30)
 
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"new": {"TASK": NOTE, "EVERY_S": 30}}}
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     assert [entry.name for entry in schedules.entries()] == ["by-hand", "new"]
     assert not [field for field in server.redis.hkeys(STATE) if field.endswith(b":old")]
@@ -214,22 +214,22 @@ def test_entry_of_another_project_in_the_same_namespace_stays(
 ):
     monkeypatch.setattr(scheduler, "owner", lambda: "shop")
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"theirs": {"TASK": NOTE, "EVERY_S": 30}}}
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     monkeypatch.setattr(scheduler, "owner", lambda: "warehouse")
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {}}
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     assert [entry.name for entry in schedules.entries()] == ["theirs"]
 
 
 def test_paused_entry_stays_paused_when_its_declaration_changes(ran: list[str], server: PrivateServer, settings):
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"note": {"TASK": NOTE, "EVERY_S": 30}}}
-    new_scheduler().look()
+    new_scheduler().fire_due()
     schedules.pause("note")
 
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"note": {"TASK": NOTE, "EVERY_S": 60}}}
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     entry = schedules.get("note")
     assert (entry.is_paused, entry.next_at, entry.when) == (True, None, "every 1 min")
@@ -237,11 +237,11 @@ def test_paused_entry_stays_paused_when_its_declaration_changes(ran: list[str], 
 
 def test_new_release_keeps_due_entries(ran: list[str], server: PrivateServer, settings):
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"note": {"TASK": NOTE, "EVERY_S": 3600, "ARGS": ["old"]}}}
-    new_scheduler().look()
+    new_scheduler().fire_due()
     let_pass(server, "note", seconds=3600)
 
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"note": {"TASK": NOTE, "EVERY_S": 3600, "ARGS": ["new"]}}}
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     work()
     assert ran == ["new"]
@@ -249,7 +249,7 @@ def test_new_release_keeps_due_entries(ran: list[str], server: PrivateServer, se
 
 def test_two_workers_that_start_at_once_agree(ran: list[str], server: PrivateServer, settings):
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {f"note-{n}": {"TASK": NOTE, "EVERY_S": 30} for n in range(20)}}
-    threads = [threading.Thread(target=new_scheduler().look) for _ in range(4)]
+    threads = [threading.Thread(target=new_scheduler().fire_due) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -283,8 +283,8 @@ def test_entries_with_something_wrong_do_not_stop_the_others(
     let_pass(server, "good", seconds=3600)
     watching = new_scheduler()
 
-    watching.look()
-    wait_s = watching.look()
+    watching.fire_due()
+    wait_s = watching.fire_due()
 
     assert len(sent_ids(server)) == 1
     assert wait_s > 0, "what cannot fire is not tried without a pause"
@@ -307,7 +307,7 @@ def test_middleware_that_raises_does_not_stop_the_supervisor(
     schedules.add("hourly", NOTE, every_s=3600)
     let_pass(server, "hourly", seconds=3600)
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     assert sent_ids(server) == []
     assert "schedule 'hourly': LookupError: no tenant; it does not fire here" in caplog.text
@@ -322,7 +322,7 @@ def test_planned_time_that_another_program_wrote_stops_no_other_schedule(
     let_pass(server, "hourly", seconds=3600)
     server.redis.zadd(DUE, {"odd": score})
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     assert len(sent_ids(server)) == 1
     assert score < 0 or server.redis.zscore(DUE, "odd") > score, "what can be read as a time goes on from there"
@@ -335,7 +335,7 @@ def test_declared_entry_of_an_unknown_task_is_reported_and_the_others_start(
     table |= {"gone": {"TASK": "shop.gone", "EVERY_S": 30}, "good": {"TASK": NOTE, "EVERY_S": 30}}
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": table}
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     problems = {entry.name: entry.problem for entry in schedules.entries()}
     assert "no task 'shop.gone' is declared here" in problems["gone"]
@@ -347,12 +347,12 @@ def test_declared_entry_of_an_unknown_task_is_reported_and_the_others_start(
 def test_entries_survive_a_restart_of_redis(ran: list[str], server: PrivateServer):
     schedules.add("hourly", NOTE, every_s=3600)
     watching = new_scheduler()
-    watching.look()
+    watching.fire_due()
     planned = let_pass(server, "hourly", seconds=3600)
 
     server.restart()
-    new_scheduler().look()
-    watching.look()
+    new_scheduler().fire_due()
+    watching.fire_due()
 
     assert sent_ids(server) == [tick_id("rsmq", "hourly", planned)]
 
@@ -362,10 +362,10 @@ def test_declared_entries_are_stored_again_when_redis_has_lost_its_data(
 ):
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"note": {"TASK": NOTE, "EVERY_S": 3600}}}
     watching = new_scheduler()
-    watching.look()
+    watching.fire_due()
 
     server.redis.flushall()
-    watching.look()
+    watching.fire_due()
 
     assert [entry.name for entry in schedules.entries() if entry.next_at] == ["note"]
 
@@ -374,14 +374,14 @@ def test_clock_that_was_ahead_for_a_while_does_not_delay_an_entry_by_that_time(r
     schedules.add("hourly", NOTE, every_s=3600)
     right = planned_ms(server, "hourly")
     watching = new_scheduler()
-    watching.look()
+    watching.fire_due()
     # What a look left behind while the server's clock was a day ahead.
     let_pass(server, "hourly", seconds=-86_400)
     assert watching._last_look is not None
     before_ms, looked_at = watching._last_look
     watching._last_look = (before_ms + 86_400_000, looked_at)
 
-    watching.look()
+    watching.fire_due()
 
     assert planned_ms(server, "hourly") in (right, right + 3_600_000), "an hour may have ended meanwhile"
 
@@ -393,7 +393,7 @@ def test_worker_that_starts_corrects_a_next_time_that_cannot_be_right(ran: list[
     let_pass(server, "hourly", seconds=-86_400)
     server.redis.zrem(DUE, "lost")
 
-    new_scheduler().look()
+    new_scheduler().fire_due()
 
     for name in ("hourly", "lost"):
         assert planned_ms(server, name) in (right, right + 3_600_000), "an hour may have ended meanwhile"
@@ -405,7 +405,7 @@ def test_counts_that_another_program_left_let_an_entry_fire_once(ran: list[str],
     server.redis.hset("rsmq::schedule:state", mapping={"fired:hourly": "often", "skipped:hourly": "1e20"})
 
     for _ in range(2):
-        new_scheduler().look()
+        new_scheduler().fire_due()
 
     assert len(sent_ids(server)) == 1
 
@@ -416,11 +416,11 @@ def test_declared_entries_that_found_no_memory_are_written_later(ran: list[str],
     server.redis.config_set("maxmemory", 1)
     try:
         with pytest.raises(QueueFull):
-            watching.look()
+            watching.fire_due()
     finally:
         server.redis.config_set("maxmemory", 0)
 
-    watching.look()
+    watching.fire_due()
 
     assert [entry.name for entry in schedules.entries() if entry.next_at] == ["note"]
 
@@ -432,11 +432,11 @@ def test_nothing_changes_when_the_server_has_no_memory_left(ran: list[str], serv
     watching.sync()
     server.redis.config_set("maxmemory", 1)
     try:
-        watching.look()
+        watching.fire_due()
         assert planned_ms(server, "hourly") == planned
     finally:
         server.redis.config_set("maxmemory", 0)
 
-    watching.look()
+    watching.fire_due()
 
     assert len(sent_ids(server)) == 1

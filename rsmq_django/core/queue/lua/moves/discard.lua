@@ -7,7 +7,7 @@
 --
 -- Returns 1 deleted, 0 no such message, in the order given. Errors: QueueNotFound.
 --#include queue/moves/parts/seen
---#include parts/remove
+--#include queue/moves/parts/discarding
 local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
@@ -19,9 +19,5 @@ for n, id in ipairs(ARGV) do
   seen[id] = true
   if verdicts[n] == 1 then to_remove[#to_remove + 1] = id end
 end
-if #to_remove > 0 then
-  remove(messages, settings, to_remove)
-  redis.call("HDEL", failures, unpack(to_remove))
-  redis.call("HDEL", releases, unpack(release_fields(to_remove)))
-end
+discard(messages, settings, failures, releases, to_remove)
 return verdicts
