@@ -418,6 +418,23 @@ def test_a_turn_is_one_round_trip_whatever_is_to_be_said(
     assert (depth.total_acked, depth.total_nacked, depth.total_buried) == (1, 2, 1)
 
 
+@pytest.mark.parametrize("room", [1, 4])
+def test_idle_worker_waits_for_a_token_a_poll_or_the_next_recovery(orders: ReliableQueue, room: int):
+    source = reliable_source(new_worker("orders", "urgent", poll_interval_s=60.0))
+    while not source.is_empty:  # recovery looks into one queue per turn; with room for one, a turn pops or recovers
+        source.exchange(room)
+    while (source.next_exchange_at(room) or 0.0) <= time.monotonic():
+        source.exchange(room)
+
+    assert not source.exchange(room)
+    at = source.next_exchange_at(room)
+    assert at is not None
+    assert at in {state.recover_at for state in source.states.values()}, "the first recovery is due before the poll"
+    assert source.next_exchange_at(0) is None
+    source.fetch_now()
+    assert source.next_exchange_at(0) == source.next_exchange_at(room) == 0.0
+
+
 # -- Trouble ----------------------------------------------------------------------------------------------------------
 
 
