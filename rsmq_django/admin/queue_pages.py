@@ -229,7 +229,7 @@ def _ask_about_failure(
         name = group.name if group else ""
         job = bulk_pages.new_job(request, operation, queue.key, failure=fingerprint, name=name)
     if job is None:
-        model_admin.tell(request, _("There are no dead letters of this failure any more."), is_good=False)
+        model_admin.tell(request, _("This failure has no dead letters left."), is_good=False)
         return HttpResponseRedirect(model_admin.address("queue_failures", queue.key))
     text = _question_about(operation, group, may_view_body=model_admin.may(request, "view_body"))
     return bulk_pages.ask(model_admin, request, job, question=text)

@@ -35,7 +35,7 @@ from ..live.times import as_datetime
 from ..models import Queue
 from .bulk_pages import SLICE_S
 from .failures import DeadLetterGroup, failure_groups
-from .formats import as_duration, visible
+from .formats import as_duration, as_figure, as_number, visible
 from .logs import log
 from .site import LiveAdmin
 
@@ -149,7 +149,7 @@ def _shown(model_admin: LiveAdmin, request: HttpRequest, place: QueueRef, plan: 
     if plan.is_probe:
         title = _("Probe: one dead letter")
     else:
-        title = _("Retry at %(rate)g per second") % {"rate": plan.rate}
+        title = _("Retry at %(rate)s per second") % {"rate": _shown_rate(plan.rate)}
     result_url = failed_url = failed_error = ""
     if plan.task_id and model_admin.may(request, "view_result"):
         result_url = model_admin.address("result_change", plan.task_id)
@@ -184,9 +184,9 @@ def _act(model_admin: LiveAdmin, request: HttpRequest, queue: Queue, failure: st
         said = (
             _("Probed one dead letter: %(name)s")
             if action == "probe"
-            else _("Retried at %(rate)g per second: %(name)s")
+            else _("Retried at %(rate)s per second: %(name)s")
         )
-        log(request, queue, said % {"name": group.name, "rate": rate})
+        log(request, queue, said % {"name": group.name, "rate": _shown_rate(rate)})
         _send_on(queue, plan_id)
         return
     plan = next((each for each in plans_of(client, queue.name) if each.id == request.POST.get("plan")), None)
@@ -196,6 +196,10 @@ def _act(model_admin: LiveAdmin, request: HttpRequest, queue: Queue, failure: st
         _send_on(queue, plan.id)
     elif action == "cancel":
         _cancel(model_admin, request, queue, plan)
+
+
+def _shown_rate(per_second: float) -> str:
+    return as_number(per_second) if per_second >= 1 else as_figure(per_second, "g")
 
 
 def _begun(queue: Queue, group: DeadLetterGroup, rate: float, *, limit: int | None) -> str:

@@ -73,7 +73,7 @@ def test_a_kind_of_failure_that_is_gone_is_reported_instead_of_a_question(
 
     asked = browser.post(FAILURES, {"action": "delete_selected", "failure": fingerprint}, follow=True)
 
-    assert told(asked) == ["There are no dead letters of this failure any more."]
+    assert told(asked) == ["This failure has no dead letters left."]
     assert "Are you sure" not in text_of(asked)
 
 

@@ -36,6 +36,14 @@ def the_plan(dead: Queue) -> RetryPlan:
     return plan
 
 
+def test_a_rate_has_a_german_comma(browser: Browser, letters: list[str], settings: Any):
+    settings.LANGUAGE_CODE = "de"
+
+    browser.post(URL, {"action": "start", "rate": "0.01"})
+
+    assert "Wiederholung mit 0,01 pro Sekunde" in text_of(browser.get(URL))
+
+
 def bodies_in(queue: Queue) -> list[bytes]:
     return [message.body for message in queue.client.run(page("rsmq", queue.name, body_bytes=100)).messages]
 

@@ -161,6 +161,13 @@ def test_picture_is_an_svg_without_script_or_style_and_with_a_sign_for_each_stat
     assert len(re.findall(r"<a href", picture)) == 5, "each call leads to its result"
 
 
+def test_words_of_the_picture_are_german(browser: Browser, send: Callable[..., Workflow], settings: Any):
+    workflow = send(group([call(tasks.write, "a"), call(tasks.write, "b")], then=call(tasks.write)))
+    settings.LANGUAGE_CODE = "de"
+
+    assert ">danach</text>" in page_of(browser, workflow).context["picture"]
+
+
 def test_table_has_the_same_data_as_the_picture(browser: Browser, send: Callable[..., Workflow]):
     text = text_of(page_of(browser, send(chain(call(tasks.write, "a"), call(tasks.write)))))
 

@@ -99,6 +99,19 @@ def test_the_check_finds_pale_texts(root: Visitor, mail: Queue):
     assert "Queues" in str(pale_texts(root))
 
 
+def test_a_long_name_of_a_column_does_not_cover_the_next_row(root: Visitor, dead: Queue):
+    dead.send(b"x")
+    root.page.set_viewport_size({"width": 390, "height": 900})
+    root.open("/admin/rsmq/queue/mail-dead/failures/")
+    cell = root.page.locator("#result_list tbody [data-label]:not([data-label=''])").first
+    height = "(cell) => cell.getBoundingClientRect().height"
+    before = cell.evaluate(height)
+
+    cell.evaluate("(cell) => { cell.dataset.label = 'Streuung der Laufzeit (CV²) '.repeat(4); }")
+
+    assert cell.evaluate(height) > before + 20
+
+
 def pale_texts(visitor: Visitor) -> list[str]:
     """Return the texts that can hardly be read, in light and in dark."""
     found = []
