@@ -63,6 +63,11 @@ def surely_fit(function: Function, positional: int, kwargs: Mapping[str, Any]) -
     return required <= kwargs.keys() <= allowed
 
 
+def positional_counts(function: Function) -> range:
+    """Return the numbers of positional arguments that certainly fit when there are no others."""
+    return _takes(function).positional
+
+
 def misfit(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], *, given: int) -> str:
     """Return the function's signature and why the arguments do not fit it; nothing when they do.
 

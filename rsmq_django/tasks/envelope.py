@@ -23,7 +23,8 @@ VERSION = 1
 _make_encoder: Callable[..., Callable[[Any, int], tuple[str, ...]]] = json.encoder.c_make_encoder  # type: ignore[attr-defined]
 _OPTIONS = (json.JSONEncoder().default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
 _decoder = json.JSONDecoder()
-_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # raw_decode() in C
+#: raw_decode() in C: the value that begins at a position, and where it ends.
+scan_json: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]
 
 #: The fields that our senders always write; messages of other senders need the task only.
 _WORDS = ("task", "id", "args", "kwargs")
@@ -140,7 +141,7 @@ def _read_more(call: Mapping[str, Any]) -> dict[str, Any] | None:
 def _parse(text: str) -> Any:
     """Return parsed JSON; faster without surrounding blanks, as our senders write it."""
     try:
-        value, end = _scan(text, 0)
+        value, end = scan_json(text, 0)
     except StopIteration:
         return _decoder.decode(text)
     return value if end == len(text) else _decoder.decode(text)

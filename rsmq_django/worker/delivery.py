@@ -171,6 +171,8 @@ class Handler:
     keep_result_s: int = 0
     #: Its queue is signed or encrypted: a message from a queue without keys must not run it.
     is_sealed: bool = False
+    #: A call needs nothing around it, unless the message itself asks for a feature.
+    is_plain: bool = False
 
 
 class Notifications(Protocol):

@@ -16,6 +16,7 @@ from ..core.log_lines import get_logger
 from .delivery import Delivery
 from .execute.batch import executions_of, in_batches, to_interrupt
 from .execute.execution import Execution
+from .execute.plain import read_all
 from .execute.pool import Pool, Runnable
 from .execute.quarantine import Quarantine
 from .execute.stacks import StackReporter
@@ -236,8 +237,7 @@ class Worker:
         if deliveries and self._may_fetch_ahead(deliveries):
             room = min(self._room() - len(deliveries), self.pool.portion)
             source.fetch_ahead(room, at_most=self._left - len(deliveries))
-        notifier = self.notifier
-        arrived = [Execution(delivery, sink=source, notifier=notifier) for delivery in deliveries]
+        arrived = read_all(deliveries, sink=source, notifier=self.notifier)
         source.note_arrived(arrived)
         if self.stop_by is not None:  # the exchange was pending when the stop came
             _give_back(arrived)

@@ -16,19 +16,28 @@ from typing import Any, Protocol
 from ...conf.settings import get_settings
 from ...core.limits import MAX_SECONDS
 from ...core.log_lines import get_logger
-from ...tasks.envelope import Unreadable
+from ...tasks.envelope import Envelope, Unreadable
 from ...tasks.expiry import TaskExpired, has_expired
 from ...tasks.interrupts import TaskCancelled
 from ...tasks.membership import META
 from ...tasks.options import is_number_of_attempts
 from ...tasks.retry import Postpone, RetryPolicy, exponential
 from ...tasks.workflow_proofs import ForgedArgument
-from ..delivery import AckWaiter, AttemptState, Delivery
+from ..delivery import AckWaiter, AttemptState, Delivery, Handler
 from ..outcomes import NOTHING_RETURNED, Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
 from ..report.clock import ServerClock
 from ..report.notifications import Notifier, one_line, traceback_of
 from .interrupt import TimeLimit, interrupt
-from .invoke import Raised, Result, Returned, aresult_of, result_of
+from .invoke import (
+    RETURNED_NOTHING,
+    Raised,
+    Result,
+    Returned,
+    aresult_of,
+    aresult_of_plain,
+    result_of,
+    result_of_plain,
+)
 from .pool import Runnable
 from .resolve import UNKNOWN_TASK, find_handler, log_unknown_task, unknown_task_wait_s
 from .workflow import WorkflowGone
@@ -79,6 +88,7 @@ class Execution(AttemptState):
         "batch",
         "hard_timeout_s",
         "is_async",
+        "is_plain",
         "is_suspect",
         "may_run",
         "sink",
@@ -89,7 +99,15 @@ class Execution(AttemptState):
     notifier: Notifier
     time_limit: TimeLimit | None
 
-    def __init__(self, delivery: Delivery, *, sink: AckSink, notifier: Notifier) -> None:
+    def __init__(
+        self,
+        delivery: Delivery,
+        sink: AckSink,
+        notifier: Notifier,
+        call: Envelope | None = None,
+        handler: Handler | None = None,
+    ) -> None:
+        """Read the message; a plain one was read before, see plain.py."""
         self.delivery = delivery
         self.notifier = notifier
         self.sink = sink
@@ -108,6 +126,8 @@ class Execution(AttemptState):
         self.places = ()
         #: Whether the function is a coroutine function.
         self.is_async = False
+        #: Whether it needs nothing but the call of its function, see plain.py.
+        self.is_plain = False
         #: Whether a process died while it ran this message. It runs alone then, see quarantine.py.
         self.is_suspect = delivery.crashes > 0
         self.time_limit = None
@@ -126,21 +146,44 @@ class Execution(AttemptState):
         #: The outcome when the worker does not wait for it any more; None to give the message back.
         self.unfinished_as: Outcome | None = None
         self.task_result = None
-        self.read()
+        if call is None or handler is None:
+            self.read()
+        else:
+            self.is_plain, self.envelope, self.handler = True, call, handler
+            self.args, self.kwargs = call.args, call.kwargs
+            self.path, self.is_async, self.keep_result_s = handler.path, handler.is_async, handler.keep_result_s
+            self.max_attempts = handler.options.max_attempts or self.max_attempts
+            self.hard_timeout_s = handler.options.hard_timeout_s
         #: Whether an attempt is left. A message whose worker died in each attempt runs out of attempts, too.
         self.may_run = self.unreadable is None and delivery.attempt <= self.max_attempts
 
     def run(self) -> Outcome:
-        """Run the message from reading to settling on this thread; return the outcome."""
-        self.begin()
-        result = self.perform()
-        return self.end(result)
+        """Run the message from its begin to settling on this thread; return the outcome."""
+        if not (self.is_plain and self.notifier.is_silent) or self.delivery.cancelled:
+            self.begin()
+            result = self.perform()
+            return self.end(result)
+        self.began_at = time.monotonic()
+        self.sink.began(self)
+        result = result_of_plain(self)
+        if result is not RETURNED_NOTHING or self.delivery.cancelled:
+            return self.end(result)
+        self.sink.settle(self, NOTHING_RETURNED)
+        return NOTHING_RETURNED
 
     async def arun(self) -> Outcome:
         """See run(); on the event loop."""
-        await self.abegin()
-        result = await self.aperform()
-        return await self.aend(result)
+        if not (self.is_plain and self.notifier.is_silent) or self.delivery.cancelled:
+            await self.abegin()
+            result = await self.aperform()
+            return await self.aend(result)
+        self.began_at = time.monotonic()
+        self.sink.began(self)
+        result = await aresult_of_plain(self)
+        if result is not RETURNED_NOTHING or self.delivery.cancelled:
+            return await self.aend(result)
+        self.sink.settle(self, NOTHING_RETURNED)
+        return NOTHING_RETURNED
 
     # -- The steps ----------------------------------------------------------------------------------------------------
 

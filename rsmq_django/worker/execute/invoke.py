@@ -75,6 +75,24 @@ def result_of(attempt: AttemptState) -> Result:
             close_unusable_connections()
 
 
+def result_of_plain(attempt: AttemptState) -> Result:
+    """See result_of(); nothing surrounds the function but its database connections, and it may be interrupted."""
+    try:
+        if _here.has_connected:
+            close_stale_connections()
+        value = call_interruptibly(_call_plain, attempt)
+        return RETURNED_NOTHING if value is None else Returned(value)
+    except BaseException as error:
+        return Raised(error)
+    finally:
+        attempt.ended_at = ended_at = time.monotonic()
+        attempt.run_us = int((ended_at - attempt.began_at) * 1e6)
+        if attempt.was_interrupted:
+            drop_connections()
+        elif _here.has_connected:
+            close_unusable_connections()
+
+
 async def aresult_of(attempt: AttemptState) -> Result:
     """See result_of()."""
     assert attempt.handler is not None
@@ -91,6 +109,28 @@ async def aresult_of(attempt: AttemptState) -> Result:
         attempt.ended_at = time.monotonic()
         attempt.run_us = int((attempt.ended_at - attempt.began_at) * 1e6)
         if is_check_due(attempt.ended_at):
+            await close_unusable_connections_async()
+
+
+async def aresult_of_plain(attempt: AttemptState) -> Result:
+    """See result_of_plain()."""
+    handler, forks = attempt.handler, _Forks.count
+    assert handler is not None
+    current_run.set(attempt)
+    try:
+        value = await handler.func(*attempt.args, **attempt.kwargs)
+    except BaseException as error:
+        if _Forks.count != forks:
+            _end_copy(error)
+        return Raised(error)
+    else:
+        if _Forks.count != forks:
+            _end_copy(None)
+        return RETURNED_NOTHING if value is None else Returned(value)
+    finally:
+        attempt.ended_at = ended_at = time.monotonic()
+        attempt.run_us = int((ended_at - attempt.began_at) * 1e6)
+        if is_check_due(ended_at):
             await close_unusable_connections_async()
 
 
@@ -116,6 +156,22 @@ def _call_surrounded(attempt: AttemptState) -> Any:
         return _call(attempt)
     with _span(attempt), _middleware(attempt):
         return _call(attempt)
+
+
+def _call_plain(attempt: AttemptState) -> Any:
+    """See _call_surrounded() and call_in_one_process()."""
+    current_run.set(attempt)
+    handler, forks = attempt.handler, _Forks.count
+    assert handler is not None
+    try:
+        value = handler.func(*attempt.args, **attempt.kwargs)
+    except BaseException as error:
+        if _Forks.count != forks:
+            _end_copy(error)
+        raise
+    if _Forks.count != forks:
+        _end_copy(None)
+    return value
 
 
 def _acall(attempt: AttemptState) -> Awaitable[Any]:

@@ -30,7 +30,7 @@ from ...tasks.registry import Consumer, find_consumer, find_followers, holds_dea
 from ...tasks.retry import TaskTimeout
 from ...tasks.route import result_ttl_s
 from ...tasks.sealing import unseal
-from ...tasks.task import find_task
+from ...tasks.task import Task, find_task
 from ...tasks.unknown_task import why_unknown
 from ..delivery import AttemptState, Delivery, Handler, TooLong
 from .invoke import await_in_one_process, call_in_one_process
@@ -78,25 +78,32 @@ def find_handler(attempt: AttemptState) -> Handler:
         text = misfit(task.func, envelope.args, envelope.kwargs, given=given)
         if text:
             raise Unreadable("wrong_arguments", f"{envelope.task}{text}", envelope)
-    handler = _handlers.get(envelope.task)
-    if handler is None or handler.task is not task:
-        is_async = inspect.iscoroutinefunction(task.func)
-        handler = Handler(
-            task.module_path,
-            task.func,
-            task.options,
-            is_async,
-            task,
-            result_ttl_s(task),
-            get_settings().is_sealed(task.queue_name),
-        )
-        _handlers[envelope.task] = handler
+    handler = handler_of(task)
     if handler.is_sealed and not work_queue.is_sealed:
         raise Unreadable(
             "unsigned",
             f"task {handler.path} is declared for queue {task.queue_name!r}, which is signed or encrypted, and this "
             f"message came through {work_queue.name!r}, which is not",
             envelope,
+        )
+    return handler
+
+
+def handler_of(task: Task[..., Any]) -> Handler:
+    """Return the handler of a task: made once, until it is declared anew or the settings change."""
+    handler = _handlers.get(task.module_path)
+    if handler is None or handler.task is not task:
+        options, is_sealed = task.options, get_settings().is_sealed(task.queue_name)
+        is_limited = options.timeout_s is not None or options.batch is not None or options.ack == "each"
+        handler = _handlers[task.module_path] = Handler(
+            task.module_path,
+            task.func,
+            options,
+            inspect.iscoroutinefunction(task.func),
+            task,
+            result_ttl_s(task),
+            is_sealed,
+            is_plain=not (is_limited or is_sealed or options.once or task.takes_context),
         )
     return handler
 

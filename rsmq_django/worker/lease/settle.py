@@ -16,10 +16,21 @@ from ...core.transport.call import Argument, Call
 from ...tasks.results import UNFINISHED_TTL_S, encode_error, proven_end
 from ...tasks.tags import tags_of, untag_ended
 from ...tasks.unique import is_digest, unlock
-from ..delivery import Delivery, WorkQueue
+from ..delivery import Delivery, Handler, WorkQueue
 from ..execute.limits import free
 from ..execute.workflow import counted, is_member
-from ..outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Settlement, Succeeded
+from ..outcomes import (
+    NOTHING_RETURNED,
+    Cancelled,
+    Dead,
+    Discarded,
+    Outcome,
+    Postponed,
+    Released,
+    RetryIn,
+    Settlement,
+    Succeeded,
+)
 from ..report.event_log import NO_EVENTS, EventLog, Events
 from ..report.notifications import dotted_path, text_of
 
@@ -57,8 +68,16 @@ def settle_calls(
     #: By queue, kind of outcome, whether results are kept, and the task that logs them as recent successes.
     groups: dict[tuple[WorkQueue, type[Outcome], bool, str], list[Settlement]] = {}
     alone: list[tuple[list[Settlement], str]] = []
+    #: The group of the last success of this function and queue, if it was a plain one and is not logged.
+    alike: list[Settlement] = []
+    handler: Handler | None = None
+    work_queue: WorkQueue | None = None
     for settlement in settlements:
         execution, how = settlement.execution, type(settlement.outcome)
+        if execution.handler is handler and execution.delivery.work_queue is work_queue:
+            if alike and settlement.outcome is NOTHING_RETURNED and execution.meta is None:
+                alike.append(settlement)
+                continue
         apart = execution.path if recent is not None and how is Succeeded and recent.takes(execution.path) else ""
         if how not in _TOGETHER or (execution.meta is not None and is_member(settlement)):
             alone.append(([settlement], apart))
@@ -66,9 +85,11 @@ def settle_calls(
         key = execution.delivery.work_queue, how, how is Succeeded and execution.keep_result_s > 0, apart
         group = groups.get(key)
         if group is None:
-            groups[key] = [settlement]
-        else:
-            group.append(settlement)
+            group = groups[key] = []
+        group.append(settlement)
+        handler, work_queue = execution.handler, execution.delivery.work_queue
+        is_plain = handler is not None and settlement.outcome is NOTHING_RETURNED and execution.meta is None
+        alike = group if is_plain and not apart else []
     all_groups = [*alone, *((group, apart) for (_, _, _, apart), group in groups.items())]
     return [_settle_call(group, apart, completed_batches, event_log) for group, apart in all_groups]
 

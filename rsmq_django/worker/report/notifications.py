@@ -53,6 +53,8 @@ class Notifier:
     def __init__(self, worker_id: str) -> None:
         self.worker_id = worker_id
         self.starts_are_news = self.successes_are_news = True
+        #: Whether neither is announced, nor traced: most workers are silent about runs that succeed.
+        self.is_silent = False
 
     def find_listeners(self) -> None:
         """Find out whether starts and successes have listeners.
@@ -60,11 +62,13 @@ class Notifier:
         Checking this for each message would cost as much as a short task. Workers call it before they hand out
         received messages.
         """
+        settings = get_settings()
         self.starts_are_news = anybody_listens(task_started)
         #: Whether successes go to a log, to middleware, or to a receiver of Django's signal.
         self.successes_are_news = (
-            logger.isEnabledFor(logging.DEBUG) or bool(get_settings().middleware) or anybody_listens(task_finished)
+            logger.isEnabledFor(logging.DEBUG) or bool(settings.middleware) or anybody_listens(task_finished)
         )
+        self.is_silent = not (self.starts_are_news or self.successes_are_news or settings.tracing.enabled)
 
     # -- Signals ------------------------------------------------------------------------------------------------------
 

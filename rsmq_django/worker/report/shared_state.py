@@ -44,7 +44,7 @@ class SharedState:
         """Note that a turn of the main loop begins, whether the server is available or not."""
         _TIME.pack_into(self._memory, _TURNED_AT, time.monotonic())
 
-    def enter(self, message_id: str, *, began_at: float, run_by: float = 0.0) -> int | None:
+    def enter(self, message_id: str, began_at: float, run_by: float = 0.0) -> int | None:
         """Note when a message began to run, and until when it may, on the monotonic clock; return its slot.
 
         Without a free slot nothing is noted: a crash will not count for the message, and its time is not limited.

@@ -54,8 +54,8 @@ class Statistics:
         self._now_ms = now_ms
         #: Queue and task of messages that were received for the first time.
         self._sent: list[tuple[str, str]] = []
-        #: Queue and task of attempts that began. Threads append to it.
-        self._begun: deque[tuple[str, str]] = deque()
+        #: Queue and task of attempts that began. The threads that run them append to it.
+        self.begun: deque[tuple[str, str]] = deque()
         #: By queue, task and outcome.
         self._ended: dict[tuple[str, str, str], Durations] = {}
         #: Fields to report, by queue.
@@ -85,7 +85,7 @@ class Statistics:
 
     def began(self, queue: str, task: str) -> None:
         """Count an attempt that begins to run. From any thread."""
-        self._begun.append((queue, task))
+        self.begun.append((queue, task))
 
     def interrupted(self, queue: str, task: str) -> None:
         """Count a function that was interrupted. Only the main thread does that."""
@@ -130,7 +130,7 @@ class Statistics:
     @property
     def is_empty(self) -> bool:
         """Return whether everything has been reported."""
-        return not (self._open or self._grown or self._ended or self._begun or self._sent)
+        return not (self._open or self._grown or self._ended or self.begun or self._sent)
 
     def next_report_at(self) -> float | None:
         """Return when a report is due, on the monotonic clock; None when there is nothing to report."""
@@ -181,7 +181,7 @@ class Statistics:
         sent, self._sent = self._sent, []
         for (queue, task), count in Counter(sent).items():
             self._grown.setdefault(queue, Counter())[f"sent:{task}"] += count
-        begun = islice(iter(self._begun.popleft, None), len(self._begun))
+        begun = [self.begun.popleft() for _ in range(len(self.begun))]
         for (queue, task), count in Counter(begun).items():
             self._grown.setdefault(queue, Counter())[f"started:{task}"] += count
         ended, self._ended = self._ended, {}
@@ -232,8 +232,13 @@ def carry_out(client: Client, steps: Sequence[ReportStep]) -> None:
 
 
 def _add_histogram(grown: Counter[str], name: str, task: str, durations_us: Iterable[int | None]) -> None:
+    buckets, total_us = Counter[int](), 0
     # Short tasks have equal run times: most buckets need not be computed again.
     for duration_us, count in Counter(durations_us).items():
         if duration_us is not None:
-            grown[f"{name}:{bucket_of(duration_us)}:{task}"] += count
-            grown[f"{name}_us:{task}"] += duration_us * count
+            buckets[bucket_of(duration_us)] += count
+            total_us += duration_us * count
+    for bucket, count in buckets.items():
+        grown[f"{name}:{bucket}:{task}"] += count
+    if buckets:
+        grown[f"{name}_us:{task}"] += total_us

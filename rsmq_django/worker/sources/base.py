@@ -81,9 +81,9 @@ class BaseSource(ABC):
         delivery.started_ms, delivery.execution = began_at * 1000 + self.clock.offset_ms, execution
         if self._shared_state is not None:
             run_by = 0.0 if limit_s is None else began_at + limit_s
-            delivery.slot = self._shared_state.enter(delivery.message.id, began_at=began_at, run_by=run_by)
+            delivery.slot = self._shared_state.enter(delivery.message.id, began_at, run_by)
         if self.statistics is not None and execution.may_run:
-            self.statistics.began(delivery.work_queue.name, execution.path)
+            self.statistics.begun.append((delivery.work_queue.name, execution.path))
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Accept an outcome for the next exchange. The code that runs executions wakes the worker afterwards."""
