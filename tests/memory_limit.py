@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from rsmq_django.core.transport.call import load_script
-from rsmq_django.core.transport.connection import Command, Connection, Reply
+from rsmq_django.core.transport.connection import Connection, Reply, Request
 from tests.redis_server import PrivateServer
 from tests.scripts import FILES
 
@@ -48,19 +48,19 @@ class MemoryLimit:
         self._lock = threading.Lock()
         self._names = {load_script(name).sha1: name for name in FILES}
 
-    def exchange(self, connection: Connection, commands: list[Command]) -> list[Reply]:
+    def exchange(self, connection: Connection, commands: list[Request]) -> list[Reply]:
         """Take the place of Connection.exchange()."""
         replies = []
         for command in commands:
-            if command[0] == "EVALSHA":
+            digest = digest_of(command)
+            if digest is not None:
                 with self._lock:
-                    replies.append(self._twice(connection, command))
+                    replies.append(self._twice(connection, command, self._names[digest]))
             else:
                 replies += self._exchange(connection, [command])
         return replies
 
-    def _twice(self, connection: Connection, command: Command) -> Reply:
-        name = self._names[str(command[1])]
+    def _twice(self, connection: Connection, command: Request, name: str) -> Reply:
         self._redis.script_load(load_script(name).source)
         contents = self._contents()
         for _ in range(MOST_TRIES):
@@ -91,6 +91,13 @@ class MemoryLimit:
         for command in [("FLUSHALL",), *contents]:
             pipeline.execute_command(*command)
         pipeline.execute()
+
+
+def digest_of(command: Request) -> str | None:
+    """Return the digest of the script that a command runs, None for another command; it may be packed already."""
+    words = command.split(b"\r\n")[2:6:2] if isinstance(command, bytes) else command[:2]
+    name, digest = (word.decode() if isinstance(word, bytes) else str(word) for word in (*words, b"")[:2])
+    return digest if name == "EVALSHA" else None
 
 
 def is_refusal(reply: Reply) -> bool:

@@ -39,13 +39,13 @@ from .compat import (
     task_enqueued,
 )
 from .envelope import Unreadable
-from .lanes import by_lane, lane_of_call
-from .outgoing import Outgoing, prepare, split_arguments
+from .lanes import by_lane
+from .outgoing import Outgoing, prepare, prepare_one, split_arguments
 from .registry import check_no_consumer, check_queues, check_stays_sealed
 from .results import has_outbox, read_body, read_record, task_result
 from .round_trips import Sent
 from .sealing import peek
-from .sending import ahand_over, hand_over
+from .sending import ahand_over, hand_over, hand_over_one
 from .sent_result import SentResult
 from .task import Arguments, Task, find_task
 
@@ -62,6 +62,8 @@ class RSMQBackend(BaseTaskBackend):
     supports_async_task = True
     supports_get_result = True
     supports_priority = True
+    #: It has no state of a thread, so tasks need not ask Django for the one of their thread. Not inherited.
+    serves_all_threads = True
 
     def __init__(self, alias: str, params: Any) -> None:
         super().__init__(alias, params)
@@ -106,7 +108,7 @@ class RSMQBackend(BaseTaskBackend):
         `Queue.send()`.
         """
         outgoing, result = self._prepare_one(task, args, kwargs)
-        hand_over([outgoing], then=partial(self._tell, result))
+        hand_over_one(outgoing, then=lambda sent: self._tell(result, sent))
         return result
 
     def _tell(self, result: SentResult, sent: Sent) -> None:
@@ -154,7 +156,7 @@ class RSMQBackend(BaseTaskBackend):
     def _prepare_one(self, task: Any, args: Any, kwargs: Any) -> tuple[Outgoing, SentResult]:
         self._check_once(task)
         check_arguments(task, args, kwargs)
-        outgoing = prepare(task, [(args, kwargs)], lane=lane_of_call(task, args, kwargs))
+        outgoing = prepare_one(task, args, kwargs)
         return outgoing, SentResult.of(task, outgoing.ids[0], outgoing.written[0])
 
     def _prepare_many(self, task: Any, calls: Iterable[Arguments]) -> tuple[list[Outgoing], list[str]]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core import RsmqError
@@ -75,21 +74,18 @@ class Collected:
     def __call__(self) -> None:
         """Send the calls, and log those that could not be sent."""
         waiting = [outgoing for batches, _ in self._waiting for outgoing in batches]
-        outcomes, account = self._send_all(merged(waiting)), Account()
-        for outgoing in waiting:
-            account.note(outgoing, outcomes.get(id(outgoing)))
-        try:
-            account.result(waiting)
-        except RsmqError as error:
-            log_lost(_described([each for each in waiting if not isinstance(outcomes.get(id(each)), Sent)]), error)
+        outcomes = self._send_all(merged(waiting))
+        unsent = [outgoing for outgoing in waiting if not isinstance(outcomes.get(id(outgoing)), Sent)]
+        if unsent:
+            log_lost(_described(unsent), _error_of(waiting, outcomes))
         self._tell(outcomes)
 
     def _tell(self, outcomes: Mapping[int, Outcome]) -> None:
         """Run the callbacks of sent calls; an error, of a signal's receiver, is raised at the end."""
         errors: list[Exception] = []
         for batches, then in self._waiting:
-            sent = [outcomes.get(id(outgoing)) for outgoing in batches]
-            if all(isinstance(each, Sent) for each in sent):
+            sent = [outcome for outgoing in batches if isinstance(outcome := outcomes.get(id(outgoing)), Sent)]
+            if len(sent) == len(batches):
                 try:
                     then(joined(sent))
                 except Exception as error:
@@ -123,6 +119,14 @@ class Collected:
         return []
 
 
+def _error_of(waiting: Sequence[Outgoing], outcomes: Mapping[int, Outcome]) -> RsmqError:
+    """Return the error for all calls of which some were not sent."""
+    account = Account()
+    for outgoing in waiting:
+        account.note(outgoing, outcomes.get(id(outgoing)))
+    return account.error_of(waiting)
+
+
 def _described(outgoings: Sequence[Outgoing]) -> str:
     """Return a description of calls for a log line: their number, their tasks, and the ids of the first ones."""
     paths = sorted({outgoing.route.path for outgoing in outgoings})
@@ -137,7 +141,7 @@ def send_at_commit(connection: BaseDatabaseWrapper, batches: Sequence[Outgoing],
     collected = _latest_hook(connection)
     if collected is None:
         collected = Collected(send)
-        transaction.on_commit(collected, using=connection.alias, robust=True)
+        connection.on_commit(collected, robust=True)
     collected.add(batches, then)
 
 
@@ -158,7 +162,7 @@ def merged(waiting: Sequence[Outgoing]) -> list[list[Outgoing]]:
     latest: dict[str, list[Outgoing]] = {}
     sizes: dict[str, int] = {}
     for outgoing in waiting:
-        name, size = outgoing.queue.name, outgoing.size_bytes
+        name, size = outgoing.route.queue.name, outgoing.size_bytes
         group = latest.get(name)
         if group is None or not _fits(group, outgoing) or sizes[name] + size > MAX_TRIP_BYTES:
             group, sizes[name] = [], 0
@@ -171,7 +175,8 @@ def merged(waiting: Sequence[Outgoing]) -> list[list[Outgoing]]:
 
 def _fits(group: Sequence[Outgoing], outgoing: Outgoing) -> bool:
     first = group[0]
-    return len(group) < MAX_BATCH and first.is_plain and outgoing.is_plain and first.task is outgoing.task
+    is_alike = outgoing.route is first.route and outgoing.is_plain
+    return is_alike and len(group) < MAX_BATCH and (len(group) > 1 or first.is_plain)
 
 
 def _joined(parts: Sequence[Outgoing]) -> Outgoing:

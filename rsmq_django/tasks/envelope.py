@@ -26,6 +26,10 @@ _decoder = json.JSONDecoder()
 #: raw_decode() in C: the value that begins at a position, and where it ends.
 scan_json: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]
 
+#: For values without containers, which need no detection of cycles.
+_encode = _make_encoder(None, *_OPTIONS)
+_SCALARS = frozenset({bool, float, int, str, type(None)})
+
 #: The fields that our senders always write; messages of other senders need the task only.
 _WORDS = ("task", "id", "args", "kwargs")
 _words_of = itemgetter(*_WORDS)
@@ -64,6 +68,23 @@ def new_envelope(
 ) -> Envelope:
     """Return the envelope of a new call."""
     return Envelope(task, task_id, list(args), dict(kwargs), meta)
+
+
+def head_of(task: str) -> str:
+    """Return the beginning of the bodies of a task's calls, up to the id."""
+    return f'{{"task":{"".join(_encode(task, 0))},"id":"'
+
+
+def encode_plain(head: str, task: str, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """Return what encode() does without meta, in a third of the time; `head` is head_of() the task."""
+    if _SCALARS.issuperset(map(type, args)) and _SCALARS.issuperset(map(type, kwargs.values())):
+        try:
+            positional = "".join(_encode(list(args), 0)) if args else "[]"
+            by_name = "".join(_encode(dict(kwargs), 0)) if kwargs else "{}"
+            return f'{head}{task_id}","args":{positional},"kwargs":{by_name}}}'.encode()
+        except ValueError:  # of a float or a text that JSON lacks
+            pass
+    return encode(task, task_id, args, kwargs, None)
 
 
 def encode(

@@ -63,6 +63,11 @@ class MiddlewareChain:
             {name: hooks[name] for name in ("on_retry", "on_dead_letter", "on_discard")},
         )
 
+    @property
+    def adds_context(self) -> bool:
+        """Return whether any middleware may add values to calls."""
+        return bool(self._sending)
+
     def context_of(self, task_path: str, queue_name: str) -> dict[str, Any]:
         """Return the context to send with a call. An error is raised to the sender, and the call is not sent."""
         call = SentCall(task_path, queue_name)

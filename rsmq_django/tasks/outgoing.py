@@ -8,13 +8,14 @@ from typing import Any
 
 from ..core import Queue
 from ..core.errors import MessageTooLong
-from ..core.ids import random_suffixes
+from ..core.ids import random_suffix, random_suffixes
 from ..core.keys import result_key
 from ..core.limits import MAX_BODY_BYTES
 from ..core.queue.replies import read_ids
 from ..core.tasks.workflows import MemberBatch
 from ..core.transport.call import Argument, Call
-from .envelope import encode
+from .envelope import encode, encode_plain
+from .lanes import lane_of_call
 from .middleware import chain
 from .proofs import owner_of
 from .results import UNFINISHED_TTL_S
@@ -100,6 +101,19 @@ class Outgoing:
         return Call("tasks/enqueue", tuple(keys), tuple(args), read_ids, subject=queue.name)
 
 
+def prepare_one(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Outgoing:
+    """Do what prepare() does for one call. Only id and arguments of a plain call are encoded anew."""
+    route = route_of(task)
+    if not route.is_plain:
+        return prepare(task, [(args, kwargs)], lane=lane_of_call(task, args, kwargs))
+    task_id = random_suffix()
+    body = encode_plain(route.body_head, route.path, task_id, args, kwargs)
+    bodies = [body]
+    if len(body) > route.safe_size_bytes:
+        _check_size(bodies, route)
+    return Outgoing(route, [task_id], bodies, bodies)
+
+
 def prepare(
     task: Task[..., Any],
     calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
@@ -115,6 +129,11 @@ def prepare(
     route = route_of(task, lane)
     settings = route.settings
     ids = list(ids) or random_suffixes(len(calls))
+    if route.is_plain and not said:
+        head, path = route.body_head, route.path
+        plain = [encode_plain(head, path, task_id, *call) for task_id, call in zip(ids, calls, strict=True)]
+        _check_size(plain, route)
+        return Outgoing(route, ids, plain, plain)
     span = start_sending(route.queue.name, route.path, ids)
     digests = _digests(route, calls)
     metas = _metas(_common_meta(route, span), digests, said, len(calls))

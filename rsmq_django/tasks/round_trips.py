@@ -37,8 +37,10 @@ class Sent:
 Outcome = Sent | RsmqError
 
 
-def joined(outcomes: Iterable[Outcome | None]) -> Sent:
+def joined(outcomes: Sequence[Outcome | None]) -> Sent:
     """Return the merged results of batches."""
+    if len(outcomes) == 1 and isinstance(outcomes[0], Sent):
+        return outcomes[0]
     whole = Sent()
     for outcome in outcomes:
         if isinstance(outcome, Sent):
@@ -59,16 +61,27 @@ def parted(outcome: Outcome, count: int) -> list[Outcome]:
 
 def send(outgoing: Outgoing) -> Sent:
     """Send prepared calls. A queue that does not exist yet is created as the settings say."""
+    if outgoing.span is None:
+        return _send_or_create(outgoing)
     with sending(outgoing.span):
-        try:
-            return _send(outgoing)
-        except QueueNotFound:  # nothing was stored
-            ensure_queue(outgoing.queue.name)
-            return _send(outgoing)
+        return _send_or_create(outgoing)
+
+
+def _send_or_create(outgoing: Outgoing) -> Sent:
+    try:
+        return _send(outgoing)
+    except QueueNotFound:  # nothing was stored
+        ensure_queue(outgoing.queue.name)
+        return _send(outgoing)
 
 
 def _send(outgoing: Outgoing) -> Sent:
-    client, tags = outgoing.queue.client, outgoing.task.options.tags
+    route, ids = outgoing.route, outgoing.ids
+    client, tags = route.queue.client, route.task.options.tags
+    if route.request is not None and len(ids) == 1:
+        task_id = ids[0].encode()
+        keys = (route.result_prefix + task_id,) if route.keeps_result else ()
+        return Sent(ids, [client.run_prepared(route.request, keys, (task_id, outgoing.bodies[0]))])
     if tags:
         client.run(note_tags(client.namespace, tags, outgoing.ids, due_in_s=_due_in_s(outgoing)))
     if not outgoing.digests:
@@ -322,7 +335,14 @@ class Account:
         """Return all sent calls, or raise the error: with the sent calls, if a part of them was sent."""
         if self.error is None:
             return joined(self._sent)
+        raise self.error_of(batches)
+
+    def error_of(self, batches: Sequence[Outgoing]) -> RsmqError:
+        """Return the error, with the sent calls if a part of them was sent."""
+        assert self.error is not None
         count = sum(len(outgoing.ids) for outgoing in batches)
         if not self._done and len(self._unknown) in (0, count):
-            raise self.error
-        raise partly_done(self._done, self._unknown, self.error) from self.error
+            return self.error
+        error = partly_done(self._done, self._unknown, self.error)
+        error.__cause__ = self.error
+        return error

@@ -14,10 +14,17 @@ from django.dispatch import receiver
 
 from ..conf.settings import QueueSettings, get_settings
 from ..core import Queue
+from ..core.keys import result_key
+from ..core.limits import MAX_BODY_BYTES
 from ..core.queue.bands import band_name
-from ..core.transport.call import Argument
+from ..core.transport.call import Argument, Call
+from ..core.transport.client import PreparedCall
 from ..queues import get_queue
+from .envelope import head_of
+from .middleware import chain
+from .results import UNFINISHED_TTL_S
 from .task import Task, find_task
+from .tracing import tracer
 
 #: Maximum number of cached routes; using() creates a new task each time.
 MAX_ROUTES = 1000
@@ -36,6 +43,16 @@ class Destination:
     #: Setting of the task's queue.
     settings: QueueSettings
     keeps_result: bool
+    #: Key of a result without its task id.
+    result_prefix: bytes
+    #: Whether the calls consist of task, id and arguments, and one script sends them.
+    is_plain: bool
+    #: Beginning of the bodies of plain calls, up to their id.
+    body_head: str
+    #: No body up to this size is too long.
+    safe_size_bytes: int
+    #: The request for one plain call, which needs its id and its body; None for other calls.
+    request: PreparedCall[str] | None
     #: Maximum number of attempts in the messages, if using() has changed the declared one; None: not in them.
     max_attempts: int | None
 
@@ -67,15 +84,42 @@ def result_ttl_s(task: Task[..., Any]) -> int:
 
 
 def _find_route(task: Task[..., Any], lane: int | None) -> Destination:
+    queue = get_queue(band_name(task.queue_name, int(task.priority), lane))
+    settings, max_attempts = get_settings().queue(task.queue_name), own_max_attempts(task)
+    channel, keeps_result = get_queue(task.queue_name).keys.channel, result_ttl_s(task) > 0
+    is_plain = max_attempts is None and _is_plain(task, settings)
     return Destination(
         task=task,
         path=task.module_path,
-        queue=get_queue(band_name(task.queue_name, int(task.priority), lane)),
-        channel=get_queue(task.queue_name).keys.channel,
-        settings=get_settings().queue(task.queue_name),
-        keeps_result=result_ttl_s(task) > 0,
-        max_attempts=own_max_attempts(task),
+        queue=queue,
+        channel=channel,
+        settings=settings,
+        keeps_result=keeps_result,
+        result_prefix=result_key(queue.client.namespace, "").encode(),
+        is_plain=is_plain,
+        body_head=head_of(task.module_path),
+        safe_size_bytes=settings.max_size_bytes if settings.max_size_bytes >= 0 else MAX_BODY_BYTES,
+        request=_request(queue, channel, keeps_result) if is_plain and task.run_after is None else None,
+        max_attempts=max_attempts,
     )
+
+
+def _is_plain(task: Task[..., Any], settings: QueueSettings) -> bool:
+    options, middleware = task.options, chain()
+    has_meta = options.tags or options.expires_in_s is not None or (middleware is not None and middleware.adds_context)
+    has_way_of_its_own = options.unique is not None or options.fair_by is not None or settings.outbox
+    return not (has_meta or has_way_of_its_own or settings.is_sealed or tracer() is not None)
+
+
+def _request(queue: Queue, channel: str, keeps_result: bool) -> PreparedCall[str]:
+    """Return the call that sends one message with the queue's own delay; open are its result's key, its id and body."""
+    args = (queue.vt_unit, channel, UNFINISHED_TTL_S, queue.name)
+    call = Call("tasks/enqueue", (queue.keys.messages, queue.keys.settings), args, _read_id, subject=queue.name)
+    return PreparedCall(call, open_keys=int(keeps_result), open_args=2)
+
+
+def _read_id(reply: bytes) -> str:
+    return reply.decode()
 
 
 def own_max_attempts(task: Task[..., Any]) -> int | None:

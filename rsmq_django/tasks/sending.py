@@ -16,8 +16,20 @@ from ..conf.settings import get_settings
 from .collecting import AfterCommit, send_at_commit
 from .compat import InvalidTask
 from .outgoing import Outgoing
-from .round_trips import Sent, asend_all, in_portions, send_all, send_each
+from .round_trips import Sent, asend_all, in_portions, send, send_all, send_each
 from .tracing import sending
+
+
+def hand_over_one(outgoing: Outgoing, *, then: Callable[[Sent], object]) -> None:
+    """Do what hand_over() does with a single call."""
+    if outgoing.route.settings.outbox:
+        hand_over([outgoing], then=then)
+        return
+    connection = _in_transaction()
+    if connection is not None:
+        send_at_commit(connection, [outgoing], then, send=send_each)
+    else:
+        then(send(outgoing))
 
 
 def hand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], object] = lambda sent: None) -> None:

@@ -39,9 +39,7 @@ class SentResult(BaseResult):
         result = object.__new__(cls)
         _set(result, "task", task)
         _set(result, "id", task_id)
-        _set(result, "backend", task.backend)
         _set(result, "_body", body)
-        _set(result, "_message_id", "")
         return result
 
     def note_sent(self, sent: Sent) -> bool:
@@ -97,6 +95,8 @@ def _enqueued_at(result: SentResult) -> datetime | None:
 
 #: The arguments as the worker will get them: after JSON a tuple is a list, and the key 1 is "1".
 _LATER: dict[str, Callable[[SentResult], Any]] = {
+    "backend": lambda result: result.task.backend,
+    "_message_id": lambda result: "",
     "status": lambda result: TaskResultStatus.READY,
     "enqueued_at": _enqueued_at,
     "started_at": lambda result: None,

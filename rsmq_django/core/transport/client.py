@@ -33,31 +33,41 @@ from ..errors import (
 )
 from ..keys import TOPIC_PREFIX, checked_namespace
 from .call import Call, load_script
-from .connection import Command, Connection, Reply, Request, packed
+from .connection import Command, Connection, Reply, Request, length_prefix, packed_words
 from .topic_errors import topic_error
 
 T = TypeVar("T")
 
 
 class PreparedCall(Generic[T]):
-    """A call that is run often with other last arguments: what they all begin with is packed once."""
+    """A call of a script that is run often, each time with other last keys and arguments: the rest is packed once."""
 
-    __slots__ = ("_head", "call")
+    __slots__ = ("_args", "_keys", "call")
 
-    def __init__(self, call: Call[T], *, open_arguments: int) -> None:
-        #: Without its last arguments.
+    def __init__(self, call: Call[T], *, open_keys: int, open_args: int) -> None:
+        #: Without its last keys and arguments.
         self.call = call
-        words = by_digest(call)
-        _, _, rest = packed([words]).partition(b"\r\n")
-        self._head = b"*%d\r\n%b" % (len(words) + open_arguments, rest)
+        name, digest, key_count, *words = by_digest(call)
+        count = 3 + len(words) + open_keys + open_args
+        keys, args = words[: len(call.keys)], words[len(call.keys) :]
+        self._keys = b"*%d\r\n%b" % (count, packed_words((name, digest, len(keys) + open_keys, *keys)))
+        self._args = packed_words(args)
 
-    def packed(self, last: Sequence[bytes]) -> bytes:
-        """Return the request with its last arguments."""
-        return self._head + b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in last])
+    def request(self, keys: Sequence[bytes], args: Sequence[bytes]) -> bytes:
+        """Return the packed call with its last keys and arguments."""
+        parts = [self._keys]
+        for word in keys:
+            parts += (length_prefix(len(word)), word)
+        parts.append(self._args)
+        for word in args:
+            parts += (length_prefix(len(word)), word)
+        parts.append(b"")
+        return b"\r\n".join(parts)
 
-    def with_arguments(self, last: Sequence[bytes]) -> Call[T]:
-        """Return the whole call."""
-        return replace(self.call, args=(*self.call.args, *last))
+    def whole(self, keys: Sequence[bytes], args: Sequence[bytes]) -> Call[T]:
+        """Return the call with its last keys and arguments."""
+        call, more = self.call, tuple(key.decode() for key in keys)
+        return replace(call, keys=(*call.keys, *more), args=(*call.args, *args))
 
 
 class Client:
@@ -79,11 +89,11 @@ class Client:
         (reply,) = self._exchange([by_digest(call)], call.repeatable)
         return self._result(call, reply) if isinstance(reply, redis.RedisError) else call.read(reply)
 
-    def run_prepared(self, prepared: PreparedCall[T], *last: bytes) -> T:
-        """Run a prepared call with its last arguments; does what run() does with the whole call."""
-        (reply,) = self._exchange([prepared.packed(last)], prepared.call.repeatable)
+    def run_prepared(self, prepared: PreparedCall[T], keys: Sequence[bytes], args: Sequence[bytes]) -> T:
+        """Run a prepared call with its last keys and arguments; does what run() does with the whole call."""
+        (reply,) = self._exchange([prepared.request(keys, args)], prepared.call.repeatable)
         if isinstance(reply, redis.RedisError):
-            return self._result(prepared.with_arguments(last), reply)
+            return self._result(prepared.whole(keys, args), reply)
         return prepared.call.read(reply)
 
     def _result(self, call: Call[T], reply: redis.RedisError) -> T:

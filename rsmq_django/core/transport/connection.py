@@ -407,6 +407,16 @@ class _LoopPool:
 # -- Protocol and redis-py -------------------------------------------------------------------------------------------
 
 
+def packed_words(words: Sequence[str | bytes | int]) -> bytes:
+    """Return words in the protocol's format, without their number before them and the line break after them."""
+    return packed([tuple(words)]).partition(b"\r\n")[2][:-2]
+
+
+def length_prefix(length: int) -> bytes:
+    """Return the prefix of a word of this length in the protocol's format."""
+    return _LENGTHS[length] if length < _MANY else b"$%d" % length
+
+
 def packed(commands: Sequence[Request]) -> bytes:
     """Return commands in the protocol's format. redis-py needs three times as long, most of the time of a send."""
     if len(commands) == 1 and type(commands[0]) is bytes:

@@ -58,7 +58,7 @@ class Wire:
 
     def is_readable(self) -> bool:
         """Return whether the server closed the socket, or sent something unasked."""
-        return bool(self._poll(0))
+        return self._poll(0) != []
 
     def write(self, request: bytes) -> None:
         """Send packed commands. Raises OSError or redis-py's TimeoutError."""
