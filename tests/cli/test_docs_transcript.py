@@ -121,6 +121,7 @@ HAPPENED["rsmqctl task list --outcome failed --since 1d"] = fail_some_payments
 
 
 @pytest.mark.slow
+@pytest.mark.deadline(1200)  # it starts a process for each command of the page
 def test_page_shows_what_happens(server: PrivateServer):
     environment = {**os.environ, "REDIS_URL": server.url, "PATH": f"{SCRIPT.parent}:{os.environ['PATH']}"}
     real_ids: dict[str, str] = {}

@@ -70,6 +70,7 @@ def test_it_logs_the_queues_that_it_consumes(project: Configure, start_worker: S
         (("--health-port", "127.0.0.1:99999"), "127.0.0.1:99999 is not [HOST:]PORT"),
     ],
 )
+@pytest.mark.django_db  # Django's checks ask it
 def test_mistake_on_the_command_line_is_explained(
     project: Configure,
     logging_unchanged: None,
@@ -86,6 +87,7 @@ def test_mistake_on_the_command_line_is_explained(
     assert complaint in capsys.readouterr().err
 
 
+@pytest.mark.django_db
 def test_worker_whose_queues_are_all_for_others_reports_that(
     project: Configure, logging_unchanged: None, capsys: pytest.CaptureFixture[str]
 ):
