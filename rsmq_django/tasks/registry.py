@@ -14,6 +14,7 @@ from ..conf.settings import get_settings
 from .compat import InvalidTask
 from .options import TaskOptions
 from .task import find_task, registered_tasks
+from .topic_task import TopicTask, registered_topic_tasks
 
 F = TypeVar("F", bound=Callable[..., Any])
 Function = Callable[..., Any]
@@ -198,7 +199,8 @@ def batch_size(queue_name: str) -> int | None:
 
 def largest_batch() -> int:
     """Return the largest batch size of all declared functions."""
-    return max((option.batch or 1 for option in _all_options()), default=1)
+    of_topics = [each.call_options for each in registered_topic_tasks() if isinstance(each, TopicTask)]
+    return max((option.batch or 1 for option in [*_all_options(), *of_topics]), default=1)
 
 
 def _all_options() -> list[TaskOptions]:

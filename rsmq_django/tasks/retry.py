@@ -117,7 +117,7 @@ class RetryPolicy:
     def wait_s(self, attempt: int, error: BaseException) -> float:
         """Return how long to wait after failed attempt number `attempt`."""
         asked_for = error.after_s if isinstance(error, Retry) else None
-        return max(0.0, self.backoff(attempt) if asked_for is None else asked_for)
+        return max(0.0, float(self.backoff(attempt) if asked_for is None else asked_for))
 
 
 def _is_one_of(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:

@@ -23,6 +23,7 @@ from ..core.keys import result_key
 from ..core.limits import milliseconds
 from ..core.log_lines import get_logger
 from ..core.reliable import ReliableQueue
+from ..core.topic import ConsumerGroup, TopicMessage
 from ..core.transport.call import Call
 from .compat import BaseTaskContext
 
@@ -45,6 +46,7 @@ class SourceQueue(Protocol):
     lease_s: float
     queue: Queue
     reliable: ReliableQueue | None
+    group: ConsumerGroup | None
 
 
 class Received(Protocol):
@@ -55,6 +57,7 @@ class Received(Protocol):
     renewed_at: float
     lease_lost: bool
     cancelled: bool
+    given: TopicMessage | None
 
     @property
     def work_queue(self) -> SourceQueue:
@@ -190,8 +193,8 @@ class CurrentTask:
     def progress(self, done: float, total: float | None = None, note: str = "") -> bool:
         """Store the progress of the task: one round trip. Returns False when the lease is lost.
 
-        `progress_of()` reads it. Without a result record (`result_ttl_s=0`, or in a reliable queue) it is not stored. A
-        slow, full or unavailable Redis never fails the task: this progress is not stored, and neither is any other of
+        `progress_of()` reads it. Without a result record it is not stored: `result_ttl_s=0`, a reliable queue, a topic.
+        A slow, full or unavailable Redis never fails the task: this progress is not stored, and neither is any other of
         this process for the next five seconds.
         """
         text = json.dumps({"done": done, "total": total, "note": note})
@@ -258,11 +261,20 @@ class CurrentTask:
         if reliable is not None:
             message_id, receive_count = delivery.receipt
             return reliable.check_in_call(f"{message_id}:{receive_count}", from_now_ms=hidden_ms)
+        group = delivery.work_queue.group
+        if group is not None and delivery.given is not None:
+            (call,) = group.retry_calls(delivery.given, after_s=max(hidden_ms / 1000, delivery.work_queue.lease_s))
+            return Call(call.script, call.keys, call.args, _verdict, repeatable=True, subject=call.subject)
         keys = [queue.keys.messages, queue.keys.settings]
         if self._run.keep_result_s:
             keys.append(result_key(queue.client.namespace, self.id))
         args = (*delivery.receipt, progress, hidden_ms, queue.name)
         return Call("tasks/worker/check_in", tuple(keys), args, SettleResult, repeatable=True, subject=queue.name)
+
+
+def _verdict(still_held: int) -> SettleResult:
+    """Return the verdict of a group on the renewal of one message."""
+    return SettleResult.DONE if still_held else SettleResult.LEASE_LOST
 
 
 class _BoundLogger(logging.LoggerAdapter[logging.Logger]):

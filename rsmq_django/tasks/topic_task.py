@@ -5,7 +5,6 @@ Both are run by `rsmq_worker`, in every one of its processes. Declaring does no 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Never, TypeVar
@@ -15,25 +14,41 @@ from django.core.exceptions import ImproperlyConfigured
 from ..conf.options import nearest
 from ..conf.settings import get_settings
 from ..core.errors import RsmqError
-from ..core.limits import MAX_BATCH
 from ..core.topic import GroupOptions
 from ..core.topic.group import Start
 from ..core.topic.keys import checked_group, checked_topic
 from .compat import InvalidTask
-from .options import CallOptions, OptionArguments
+from .options import TaskOptions
 from .retry import Backoff, exponential, wrong_backoff
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Threads that read for one topic task in one process.
+#: Messages or batches of one topic task that run at a time in one process.
 MAX_CONSUMERS = 100
 MIN_VISIBILITY_TIMEOUT_S = 5
 #: Options of a topic task, and options of tasks and consumers of queues.
 OPTIONS = (
     *("group", "batch", "max_deliveries", "visibility_timeout_s", "backoff"),
-    *("start", "on_reset", "consumers", "connection"),
+    *("start", "on_reset", "consumers", "connection", "timeout_s", "hard_timeout_s"),
 )
-OF_QUEUES = frozenset((*OptionArguments.__annotations__, *CallOptions.__annotations__, "priority"))
+_NO_CALL = "a message of a topic is no call of a task"
+#: Options of tasks and consumers of queues that topic tasks do not have, with the reason.
+NOT_OF_TOPICS = {
+    "unique": f"{_NO_CALL}, and a topic keeps every message",
+    "expires_in_s": "a topic keeps its messages as long as its retention says, for all groups",
+    "tags": f"{_NO_CALL}, so nothing could find or cancel it by a tag",
+    "fair_by": "a group reads its topic in order",
+    "priority": "a group reads its topic in order",
+    "result_ttl_s": f"{_NO_CALL} with a result to read",
+    "max_attempts": "its group counts deliveries: max_deliveries",
+    "retry_on": "its group delivers a message again until max_deliveries, whatever was raised",
+    "give_up_on": "its group delivers a message again until max_deliveries, whatever was raised",
+    "dead_letter_queue": "its dead letters go to the dead-letter topic, with their keys and headers",
+    "once": f"{_NO_CALL} with an id that could be stored; the index of the message can be",
+    "limits": "places in them are held by messages of a queue",
+    "ack": "the next messages are read when the last ones are acknowledged, as with 'each'",
+    "aliases": f"{_NO_CALL} that names its function",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,23 +61,18 @@ class TopicTask:
     #: None: the function gets one message. A number: it gets a list of up to this many.
     batch: int | None
     options: GroupOptions
-    backoff: Backoff
+    #: What its executions need to know: backoff, batch, time limits, limits.
+    call_options: TaskOptions
     consumers: int
     connection: str
 
     def __post_init__(self) -> None:
-        _check_number(self.module_path, "batch", 1 if self.batch is None else self.batch, most=MAX_BATCH)
         _check_number(self.module_path, "consumers", self.consumers, most=MAX_CONSUMERS)
 
     @property
     def module_path(self) -> str:
         """Return the function's dotted path."""
         return f"{self.func.__module__}.{self.func.__qualname__}"
-
-    @property
-    def is_async(self) -> bool:
-        """Return whether the function is a coroutine function."""
-        return inspect.iscoroutinefunction(self.func)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +100,8 @@ def topic_task(  # noqa: PLR0913 - public: an option of the declaration each
     on_reset: Start = "error",
     consumers: int = 1,
     connection: str = "default",
+    timeout_s: float | None = None,
+    hard_timeout_s: float | None = None,
     **others: Never,
 ) -> Callable[[F], F]:
     """Declare the function that receives the messages of a topic for a group.
@@ -98,7 +110,8 @@ def topic_task(  # noqa: PLR0913 - public: an option of the declaration each
     acknowledges them. When a batch raises, its messages are tried one by one; a message that raises is delivered again
     after `backoff` (seconds as a function of the failed delivery) and goes to the dead-letter topic, "<topic>.dlt",
     after `max_deliveries`; 0 retries forever. Messages are leased for `visibility_timeout_s` and for as long as the
-    function runs. `consumers` is the number of reading threads per process. The decorated function stays an ordinary
+    function runs. `consumers` is how many messages, or batches, each process runs at a time. `timeout_s` and
+    `hard_timeout_s` limit the time of a call, as those of a task. The decorated function stays an ordinary
     function. Raises InvalidTask for a declaration that cannot work.
     """
     _refuse(others)
@@ -115,7 +128,9 @@ def topic_task(  # noqa: PLR0913 - public: an option of the declaration each
             group=group,
             batch=batch,
             options=_checked_options(path, topic, group, at_least_once=True, start=start, on_reset=on_reset, **tries),
-            backoff=backoff or exponential(),
+            call_options=_checked_call_options(
+                path, backoff=backoff or exponential(), batch=batch, timeout_s=timeout_s, hard_timeout_s=hard_timeout_s
+            ),
             consumers=consumers,
             connection=connection,
         )
@@ -127,11 +142,10 @@ def topic_task(  # noqa: PLR0913 - public: an option of the declaration each
 
 def _refuse(options: Iterable[str]) -> None:
     for name in options:
-        if name in OF_QUEUES:
-            what = "limits: places in them are held by messages of a queue" if name == "limits" else name
+        if name in NOT_OF_TOPICS:
             raise InvalidTask(
-                f"a topic task has no {what}; feed a queue from the topic, bridge_topic(..., queue=...), and give "
-                f"{name} to the function of that queue"
+                f"a topic task has no {name}: {NOT_OF_TOPICS[name]}; feed a queue from the topic, "
+                f"bridge_topic(..., queue=...), and give {name} to the function of that queue"
             )
         raise TypeError(f"a topic task has no option {name!r}. {nearest(name, OPTIONS)}")
 
@@ -171,6 +185,13 @@ def _checked_options(what: str, topic: str, group: str, **options: Any) -> Group
         return GroupOptions(**options)
     except RsmqError as error:
         raise InvalidTask(f"{what}: {error}") from error
+
+
+def _checked_call_options(path: str, **options: Any) -> TaskOptions:
+    try:
+        return TaskOptions(**options)
+    except ValueError as error:
+        raise InvalidTask(f"{path}: {error}") from error
 
 
 def _check_timeout(path: str, visibility_timeout_s: float) -> None:

@@ -1,22 +1,30 @@
-"""Runs the consumers of topics in the thread of the test, with the steps of a worker's threads."""
+"""Runs the functions of topics in the thread of the test, with the source and the executions of a worker."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any
+
+from asgiref.sync import async_to_sync
 
 from ..conf.options import nearest
-from ..core.topic import Bridge, ConsumerGroup, Topic, TopicMessage
+from ..core.limits import MAX_BATCH
+from ..core.topic import TopicMessage
 from ..core.topic.keys import group_keys
 from ..core.transport.call import Call
-from ..queues import get_client, get_queue
+from ..queues import get_client
 from ..tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
+from ..worker.execute.execution import Execution
 from ..worker.execute.invoke import connections_kept
-from ..worker.sources.topic import BridgeThread, ConsumerThread, TopicPlan, TopicReport, TopicThread
+from ..worker.report.notifications import Notifier
+from ..worker.sources.source import SourceContext
+from ..worker.sources.topic import TopicGroupSource, sources_of
 
 #: Limit for functions that endlessly publish to their own topic.
 MOST_RUNS = 10_000
-PLAN = TopicPlan(wake=lambda: None, until_drained=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +45,6 @@ class TopicRun:
         return self.error is None
 
 
-class _Consumer(ConsumerThread):
-    """A consumer that runs in the test's thread and records the calls of its function."""
-
-    def __init__(self, task: TopicTask, group: ConsumerGroup, runs: list[TopicRun]) -> None:
-        super().__init__(task, group, PLAN, TopicReport(group.client, "test"))
-        self._runs = runs
-
-    def attempt(self, messages: Sequence[TopicMessage]) -> BaseException | None:
-        """Call the function and record the call."""
-        error = super().attempt(messages)
-        path, topic = self._task.module_path, self.group.topic.name
-        self._runs.append(TopicRun(task=path, topic=topic, group=self.group.name, messages=list(messages), error=error))
-        return error
-
-
 def run_topics(names: Sequence[str]) -> list[TopicRun]:
     """Deliver all messages of topics, or of these, to their consumers, until none is left."""
     runs: list[TopicRun] = []
@@ -60,24 +53,71 @@ def run_topics(names: Sequence[str]) -> list[TopicRun]:
     for name in names:
         if name not in topics:
             raise AssertionError(f"topic {name!r} has no consumer. {nearest(name, topics)}")
-    followers = [_follower(each, runs) for each in declared if not names or each.topic in names]
+    context = SourceContext(notifier=Notifier("test"), poll_interval_s=1, wake=lambda: None, ends_by_itself=True)
+    recorded = [_recorded(each, runs) for each in declared if not names or each.topic in names]
+    sources = sources_of(recorded, context)
     with connections_kept():
-        while False in [follower.step() for follower in followers]:
+        while False in [_advance(source) for source in sources]:
             if len(runs) > MOST_RUNS:
                 raise AssertionError(f"still not done after {MOST_RUNS} runs; the last one was of {runs[-1].task}")
-    for follower in followers:
-        follower.group.leave()
+    for source in sources:
+        source.flush()
     return runs
 
 
-def _follower(declared: TopicTask | TopicBridge, runs: list[TopicRun]) -> TopicThread:
+def _advance(source: TopicGroupSource) -> bool:
+    """Settle, read and run messages once; return whether nothing is left."""
+    deliveries = source.exchange(MAX_BATCH, at_most=MAX_BATCH)
+    if source.failure is not None:
+        raise source.failure
+    executions = [Execution(each, sink=source, notifier=source.notifier) for each in deliveries]
+    source.note_arrived(executions)
+    for runnable in source.in_calls(source.admit(executions)):
+        if runnable.is_async:
+            async_to_sync(runnable.arun)()
+        else:
+            runnable.run()
+    return source.is_idle and bool(source.is_drained)
+
+
+def _recorded(declared: TopicTask | TopicBridge, runs: list[TopicRun]) -> TopicTask | TopicBridge:
+    """Return the declaration with a function that records its calls."""
     if isinstance(declared, TopicBridge):
-        queue = get_queue(declared.queue)
-        return BridgeThread(
-            Bridge(ConsumerGroup(Topic(declared.topic, queue.client), declared.group, declared.options), queue), PLAN
+        return declared
+    function = declared.func
+
+    def record(given: Any, error: BaseException | None) -> None:
+        messages = [given] if isinstance(given, TopicMessage) else list(given)
+        runs.append(
+            TopicRun(
+                task=declared.module_path, topic=declared.topic, group=declared.group, messages=messages, error=error
+            )
         )
-    topic = Topic(declared.topic, get_client(declared.connection))
-    return _Consumer(declared, ConsumerGroup(topic, declared.group, declared.options), runs)
+
+    @wraps(function)
+    def call(given: Any) -> None:
+        error = None
+        try:
+            function(given)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            record(given, error)
+
+    @wraps(function)
+    async def acall(given: Any) -> None:
+        error = None
+        try:
+            await function(given)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            record(given, error)
+
+    recorded: Callable[..., Any] = acall if iscoroutinefunction(function) else call
+    return replace(declared, func=recorded)
 
 
 def pass_time_of_topics(milliseconds: int) -> None:

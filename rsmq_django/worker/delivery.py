@@ -14,6 +14,7 @@ from ..conf.settings import QueueSettings, get_settings
 from ..core import Message, Queue
 from ..core.queue.bands import lane_of, split_band
 from ..core.reliable import ReliableQueue
+from ..core.topic import ConsumerGroup, TopicMessage
 from ..tasks.compat import TaskResult
 from ..tasks.envelope import Envelope
 from ..tasks.membership import Membership
@@ -52,6 +53,9 @@ class WorkQueue:
         self.is_sealed = settings.is_sealed
         #: The reliable queue, if this is one: `queue` is only used for its name then.
         self.reliable: ReliableQueue | None = None
+        #: The group of a topic, if this is one, and the function of all its messages.
+        self.group: ConsumerGroup | None = None
+        self.handler: Handler | None = None
 
     @property
     def name_in_limits(self) -> str:
@@ -99,6 +103,8 @@ class Delivery:
     ack_waiter: AckWaiter | None = None
     #: The attempt at it, from its begin until Redis knows its outcome.
     execution: AttemptState | None = None
+    #: The message as its function gets it, if it is one of a topic.
+    given: TopicMessage | None = None
 
     @property
     def body_bytes(self) -> int:

@@ -14,7 +14,7 @@ from ..conf.settings import QueueSettings, WorkerSettings
 from ..core.limits import MAX_BATCH
 from ..core.log_lines import get_logger
 from .delivery import Delivery
-from .execute.batch import executions_of, in_batches, to_interrupt
+from .execute.batch import executions_of, to_interrupt
 from .execute.execution import Execution
 from .execute.plain import read_all
 from .execute.pool import Pool, Runnable
@@ -29,8 +29,6 @@ from .report.notifications import Notifier, log_outcome
 from .report.shared_state import SharedState
 from .sources.making import make_sources
 from .sources.source import Source, SourceContext
-from .sources.topic import TopicPlan
-from .sources.topic_threads import TopicThreads
 from .stopping import Stopping
 
 logger = get_logger(__name__)
@@ -110,12 +108,12 @@ class Worker:
             wake=self.pool.wake_unless_ahead,
             shared_state=shared_state,
             idle_turns=idle_turns,
+            ends_by_itself=options.until_drained or options.until_empty,
         )
-        self.sources: list[Source] = make_sources(queues, options.reliable, context)
-        plan = TopicPlan(self.wakeup.wake, until_drained=options.until_drained, until_empty=options.until_empty)
-        self.topics = TopicThreads(plan, names=options.topics, worker_id=options.worker_id)
+        self.sources: list[Source] = make_sources(queues, options.reliable, options.topics, context)
         self.quarantine = Quarantine(self.pool)
         self.taken = 0
+        self._is_reversed = True  # the first turn is in order
         self._awaited_was_logged = False
         #: Whether the supervisor has ended.
         self._is_orphan = False
@@ -126,7 +124,6 @@ class Worker:
     def run(self) -> bool:
         """Work until stopped or done. Returns whether every task that was begun could end."""
         self.pool.start()
-        self.topics.start()
         try:
             for source in self.sources:
                 source.start(self.wakeup, self._may_fetch)
@@ -135,10 +132,8 @@ class Worker:
                 self._prepare_fetches()
                 at_most_s = SETTLE_WITHIN_S if self.pool.is_ahead else LONGEST_SLEEP_S
                 self.wakeup.sleep(self._next_turn_at, at_most_s=at_most_s)
-            has_finished = self._release_the_rest()
-            return self.topics.stop() and has_finished
+            return self._release_the_rest()
         finally:
-            self.topics.stop()
             self.pool.stop()
             for source in self.sources:
                 source.stop()
@@ -189,13 +184,11 @@ class Worker:
         self._stopping.is_news = False  # before it is read: a signal may come between
         if self.shared_state is not None:
             self.shared_state.note_turn()
-        if self.stop_by is not None:
-            self._prepare_stop()
-        elif self.pool.is_stuck():
+        if self.stop_by is not None or self.pool.is_stuck():
             self._give_back_waiting()
         was_idle = self.pool.is_idle
-        for source in self.sources:
-            for runnable in in_batches(self._take(source)):
+        for source in self._sources_in_turn():
+            for runnable in source.in_calls(self._take(source)):
                 (self.quarantine if runnable.is_suspect else self.pool).submit(runnable)
             for cancelled in to_interrupt(source.take_cancelled()):
                 self.pool.cancel(cancelled)
@@ -209,10 +202,10 @@ class Worker:
         self.pool.interrupt_overdue()
         self._log_what_is_awaited()
 
-    def _prepare_stop(self) -> None:
-        """Receive nothing more; not in the signal handler, because the events of threads have locks."""
-        self.topics.stop_soon()
-        self._give_back_waiting()
+    def _sources_in_turn(self) -> Sequence[Source]:
+        """Return the sources, in the opposite order in every other turn: no backlog keeps the room from the others."""
+        self._is_reversed = not self._is_reversed
+        return self.sources[::-1] if self._is_reversed else self.sources
 
     def _note_health(self) -> None:
         """Tell the supervisor and the other processes that the main loop turns."""
@@ -301,10 +294,10 @@ class Worker:
         if not (self.pool.is_idle and all(source.is_idle for source in self.sources)):
             return self.pool.is_idle and (self._is_cut_off if self.stop_by else self._ends_by_itself and self._is_stuck)
         if self.stop_by is not None:
-            return self.topics.is_idle
+            return True
         if self.options.max_tasks is not None and self.taken >= self.options.max_tasks:
             return True
-        return self._ends_by_itself and self.topics.is_drained and self._is_out_of_messages()
+        return self._ends_by_itself and self._is_out_of_messages()
 
     def _is_out_of_messages(self) -> bool:
         if self.options.until_empty:
@@ -321,7 +314,7 @@ class Worker:
         since = max(self._stopping.began_at, self.pool.moved_at)
         waiting = [source for source in self.sources if not source.is_idle]
         is_patient = time.monotonic() < since + RECONNECT_WITHIN_S
-        return not is_patient and self.topics.is_idle and all(each.is_unavailable for each in waiting)
+        return not is_patient and all(each.is_unavailable for each in waiting)
 
     @property
     def _is_stuck(self) -> bool:

@@ -7,7 +7,14 @@ from django.db import transaction
 from rsmq_django.core.errors import InvalidName, InvalidValue, MessageNotBytes
 from rsmq_django.tasks import Concurrency, bridge_topic, topic_task
 from rsmq_django.tasks.compat import InvalidTask
-from rsmq_django.tasks.topic_task import TopicTask, check_topic_tasks, registered_topic_tasks
+from rsmq_django.tasks.options import CallOptions, OptionArguments
+from rsmq_django.tasks.topic_task import (
+    NOT_OF_TOPICS,
+    OPTIONS,
+    TopicTask,
+    check_topic_tasks,
+    registered_topic_tasks,
+)
 from rsmq_django.topics import apublish, get_topic, publish
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -34,7 +41,7 @@ def test_decorated_function_stays_an_ordinary_function():
     ("options", "says"),
     [
         ({"batch": 0}, "batch is 0"),
-        ({"batch": 1001}, "between 1 and 1000"),
+        ({"batch": 1001}, "from 1 to 1000"),
         ({"batch": True}, "batch is True"),
         ({"consumers": 0}, "consumers is 0"),
         ({"visibility_timeout_s": 1}, "at least 5 seconds"),
@@ -52,15 +59,34 @@ def test_invalid_option_is_refused_at_the_declaration(options: dict, says: str):
     assert registered_topic_tasks() == []
 
 
-def test_options_that_only_tasks_of_queues_have_are_refused_with_the_way_to_them():
-    with pytest.raises(InvalidTask, match=r"has no limits: .*; feed a queue from the topic, bridge_topic\("):
+def test_options_that_only_tasks_of_queues_have_are_refused_with_the_reason_and_the_way_to_them():
+    with pytest.raises(InvalidTask, match=r"has no limits: places .*; feed a queue from the topic, bridge_topic\("):
         topic_task("orders", group="billing", limits=[Concurrency(1)])
-    with pytest.raises(InvalidTask, match="has no timeout_s; feed a queue"):
-        topic_task("orders", group="billing", timeout_s=5)
+    with pytest.raises(InvalidTask, match="has no priority: a group reads its topic in order; feed a queue"):
+        topic_task("orders", group="billing", priority=5)
     with pytest.raises(TypeError, match="no option 'batches'. Did you mean 'batch'"):
         topic_task("orders", group="billing", batches=5)
 
     assert registered_topic_tasks() == []
+
+
+def test_every_option_of_tasks_is_one_of_topic_tasks_or_refused_with_a_reason():
+    of_tasks = {*OptionArguments.__annotations__, *CallOptions.__annotations__, "priority", "batch"}
+
+    assert of_tasks <= {*OPTIONS, *NOT_OF_TOPICS}
+    assert not set(OPTIONS) & set(NOT_OF_TOPICS)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"timeout_s": 0}, "timeout_s is 0"),
+        ({"timeout_s": 5, "hard_timeout_s": 5}, "hard_timeout_s is 5 and timeout_s"),
+    ],
+)
+def test_invalid_time_limit_is_refused_at_the_declaration(options: dict, says: str):
+    with pytest.raises(InvalidTask, match=f"handle: {says}"):
+        topic_task("orders", group="billing", **options)(handle)
 
 
 def test_impossible_topic_is_refused():

@@ -31,14 +31,11 @@ DELAYED = Server(is_empty=False)
 READY = Server(is_empty=False, is_drained=False)
 
 
-def worker_with(
-    *servers: Server, runs: bool = False, topics: tuple[bool, bool] = (True, True), **options: Any
-) -> Worker:
-    """Return a worker on these servers; topics are idle, and drained."""
+def worker_with(*servers: Server, runs: bool = False, **options: Any) -> Worker:
+    """Return a worker on these servers."""
     worker: Any = new_worker(**options)
     worker.pool = SimpleNamespace(is_idle=not runs, moved_at=0.0)
     worker.sources = list(servers)
-    worker.topics = SimpleNamespace(is_idle=topics[0], is_drained=topics[1])
     return worker  # type: ignore[no-any-return]
 
 
@@ -69,8 +66,7 @@ def test_until_nothing_is_ready_on_any_server(project: Configure, servers: tuple
 
 
 @pytest.mark.parametrize("option", ["until_empty", "until_drained"])
-def test_not_before_topics_are_drained_and_tasks_have_ended(project: Configure, option: str):
-    assert not worker_with(Server(), topics=(True, False), **{option: True})._is_done()
+def test_not_before_tasks_have_ended(project: Configure, option: str):
     assert not worker_with(Server(), runs=True, **{option: True})._is_done()
 
 
@@ -89,29 +85,23 @@ def test_a_process_ends_after_a_number_of_tasks_when_their_outcomes_are_settled(
 
 
 def test_a_worker_that_stops_ends_when_nothing_runs_or_its_time_is_over(project: Configure):
-    for servers, runs, topics, is_done in (
-        ((READY,), False, (True, False), True),
-        ((READY,), False, (False, True), False),
-        ((READY,), True, (True, True), False),
-        ((READY, BUSY), False, (True, True), False),
-    ):
-        worker = worker_with(*servers, runs=runs, topics=topics)
+    for servers, runs, is_done in (((READY,), False, True), ((READY,), True, False), ((READY, BUSY), False, False)):
+        worker = worker_with(*servers, runs=runs)
         worker.stop(within_s=60)
-        assert worker._is_done() is is_done, (servers, runs, topics)
+        assert worker._is_done() is is_done, (servers, runs)
 
         worker.stop(within_s=0)
         assert worker._is_done()
 
 
 @pytest.mark.parametrize(
-    ("servers", "for_s", "moved_s", "topics_are_idle", "is_done"),
+    ("servers", "for_s", "moved_s", "is_done"),
     [
-        ((AWAY,), RECONNECT_WITHIN_S + 1, 60, True, True),
-        ((AWAY, Server()), RECONNECT_WITHIN_S + 1, 60, True, True),
-        ((AWAY, BUSY), RECONNECT_WITHIN_S + 1, 60, True, False),
-        ((AWAY,), RECONNECT_WITHIN_S - 1, 60, True, False),
-        ((AWAY,), RECONNECT_WITHIN_S + 1, 1, True, False),  # a task has just ended
-        ((AWAY,), RECONNECT_WITHIN_S + 1, 60, False, False),
+        ((AWAY,), RECONNECT_WITHIN_S + 1, 60, True),
+        ((AWAY, Server()), RECONNECT_WITHIN_S + 1, 60, True),
+        ((AWAY, BUSY), RECONNECT_WITHIN_S + 1, 60, False),
+        ((AWAY,), RECONNECT_WITHIN_S - 1, 60, False),
+        ((AWAY,), RECONNECT_WITHIN_S + 1, 1, False),  # a task has just ended
     ],
 )
 def test_a_stopping_worker_waits_a_limited_time_for_an_unreachable_server(
@@ -119,10 +109,9 @@ def test_a_stopping_worker_waits_a_limited_time_for_an_unreachable_server(
     servers: tuple[Server, ...],
     for_s: float,
     moved_s: float,
-    topics_are_idle: bool,
     is_done: bool,
 ):
-    worker: Any = worker_with(*servers, topics=(topics_are_idle, True))
+    worker: Any = worker_with(*servers)
     worker.stop(within_s=600)
     worker._stopping.began_at = time.monotonic() - for_s
     worker.pool.moved_at = time.monotonic() - moved_s

@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar, get_args
 
@@ -153,13 +153,14 @@ class ConsumerGroup:
         The others were already acknowledged, were delivered again after their visibility timeout, or the group was
         moved back. A bare index is not compared with a receipt.
         """
-        return sum(run_in_turn(self.client, self._ack(messages), each=2))
+        return sum(run_in_turn(self.client, self.ack_calls(messages), each=2))
 
     async def aack(self, messages: Iterable[Held] | Held) -> int:
         """See ack()."""
-        return sum(await arun_in_turn(self.client, self._ack(messages), each=2))
+        return sum(await arun_in_turn(self.client, self.ack_calls(messages), each=2))
 
-    def _ack(self, messages: Iterable[Held] | Held) -> list[Call[int]]:
+    def ack_calls(self, messages: Iterable[Held] | Held) -> list[Call[int]]:
+        """Return ack() as calls."""
         own = self.keys
         keys = (own.cursor, own.own, own.pending, own.due, own.counts)
         return [
@@ -172,17 +173,30 @@ class ConsumerGroup:
 
         With 0 they are redelivered at once, to the next reader. A longer time than is left extends the lease.
         """
-        return sum(run_in_turn(self.client, self._retry(messages, after_s), words=1, each=2))
+        return sum(run_in_turn(self.client, self.retry_calls(messages, after_s=after_s), words=2, each=2))
 
     async def aretry(self, messages: Iterable[Held] | Held, *, after_s: float = 0) -> int:
         """See retry()."""
-        return sum(await arun_in_turn(self.client, self._retry(messages, after_s), words=1, each=2))
+        return sum(await arun_in_turn(self.client, self.retry_calls(messages, after_s=after_s), words=2, each=2))
 
-    def _retry(self, messages: Iterable[Held] | Held, after_s: float) -> list[Call[int]]:
+    def retry_calls(self, messages: Iterable[Held] | Held, *, after_s: float) -> list[Call[int]]:
+        """Return retry() as calls."""
+        return self._retry_calls(messages, after_s, "")
+
+    def release_call(self, messages: Sequence[TopicMessage], *, after_s: float = 0) -> Call[int]:
+        """Return a call that redelivers messages as retry() does, without counting this delivery of them.
+
+        It counts neither towards `max_deliveries` nor in `TopicMessage.attempt`. At most 1,000 messages, all of them
+        released equally often before.
+        """
+        (call,) = self._retry_calls(messages, after_s, messages[0].released + 1)
+        return call
+
+    def _retry_calls(self, messages: Iterable[Held] | Held, after_s: float, released: Argument) -> list[Call[int]]:
         after_ms = short_milliseconds("after_s", after_s)
         keys = (self.keys.own, self.keys.pending, self.keys.due, self.keys.counts)
         return [
-            Call("topic/retry", keys, (after_ms, *part), int, repeatable=True, subject=self.subject)
+            Call("topic/retry", keys, (after_ms, released, *part), int, repeatable=True, subject=self.subject)
             for part in _receipt_batches(messages)
         ]
 
@@ -250,19 +264,16 @@ class ConsumerGroup:
         keys = (self.keys.groups, self.keys.consumers)
         return Call("topic/beat", keys, (self.name, self.consumer), int, repeatable=True, subject=self.subject)
 
-    def retry_calls(self, messages: Iterable[Held], *, after_s: float) -> list[Call[int]]:
-        """Return retry() as calls."""
-        return self._retry(messages, after_s)
-
     def leave(self) -> None:
         """Unregister this consumer, so that the group can be moved without waiting."""
-        self.client.run(self._leave())
+        self.client.run(self.leave_call())
 
     async def aleave(self) -> None:
         """See leave()."""
-        await self.client.arun(self._leave())
+        await self.client.arun(self.leave_call())
 
-    def _leave(self) -> Call[int]:
+    def leave_call(self) -> Call[int]:
+        """Return leave() as a call."""
         self._next_beat_at = 0.0
         keys = (self.keys.consumers,)
         return Call("ZREM", keys, (self.consumer,), int, repeatable=True, subject=self.subject)

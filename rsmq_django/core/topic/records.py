@@ -40,6 +40,13 @@ class TopicMessage(NamedTuple):
     published_ms: int | None = None
     #: Receipt of this delivery; "" for messages read at most once.
     receipt: str = ""
+    #: Number of deliveries that were released unused, which do not count towards the most deliveries.
+    released: int = 0
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of this attempt: deliveries that were released unused do not count."""
+        return self.deliveries - self.released
 
     def text(self) -> str:
         """Return the body as text; bytes that are not UTF-8 become U+FFFD."""

@@ -197,7 +197,7 @@ class Topic:
         if retention.group_ttl_s is None:
             return []
         idle = [name for name, seconds in self.groups() if seconds >= retention.group_ttl_s]
-        return [name for name in idle if self.client.run(self._drop_idle(name, retention.group_ttl_s))]
+        return [name for name in idle if self.client.run(self.drop_idle_call(name, retention.group_ttl_s))]
 
     async def aprune(self, *, idle_s: float | None = None) -> list[str]:
         """See prune()."""
@@ -205,9 +205,10 @@ class Topic:
         if retention.group_ttl_s is None:
             return []
         idle = [name for name, seconds in await self.agroups() if seconds >= retention.group_ttl_s]
-        return [name for name in idle if await self.client.arun(self._drop_idle(name, retention.group_ttl_s))]
+        return [name for name in idle if await self.client.arun(self.drop_idle_call(name, retention.group_ttl_s))]
 
-    def _drop_idle(self, name: str, idle_s: float) -> Call[bool]:
+    def drop_idle_call(self, name: str, idle_s: float) -> Call[bool]:
+        """Return the call that deletes a group if it has been idle for a time."""
         group = ConsumerGroup(self, checked_group(name), GroupOptions())
         return group.drop_call(idle_ms=milliseconds("idle_s", idle_s))
 

@@ -39,7 +39,7 @@ from .invoke import (
     result_of_plain,
 )
 from .pool import Runnable
-from .resolve import UNKNOWN_TASK, find_handler, log_unknown_task, unknown_task_wait_s
+from .resolve import UNKNOWN_TASK, find_handler, handler_of_group, log_unknown_task, unknown_task_wait_s
 from .workflow import WorkflowGone
 
 logger = get_logger(__name__)
@@ -190,7 +190,8 @@ class Execution(AttemptState):
     def read(self) -> None:
         """Find the function and the arguments of the message."""
         try:
-            handler = self.handler = find_handler(self)
+            of_group = self.delivery.work_queue.handler
+            handler = self.handler = find_handler(self) if of_group is None else handler_of_group(self, of_group)
         except Unreadable as error:
             self.unreadable, self.envelope = error, error.envelope
             if error.reason == "wrong_arguments" and error.envelope is not None:

@@ -87,7 +87,8 @@ def read_all(deliveries: Sequence[Delivery], *, sink: AckSink, notifier: Notifie
     for delivery in deliveries:
         if delivery.work_queue is not work_queue:
             work_queue = delivery.work_queue
-            has_calls = not work_queue.is_sealed and find_consumer(work_queue.base_name) is None
+            is_for_tasks = work_queue.handler is None and find_consumer(work_queue.base_name) is None
+            has_calls = is_for_tasks and not work_queue.is_sealed
             head, plain = b"", None
         body, call = delivery.message.body, None
         if has_calls and delivery.attempt == 1 and not delivery.crashes:

@@ -40,6 +40,12 @@ NAMES_A_TASK = b'"task"'
 _TASK_NAMES = re.compile(rb'"task"\s*:\s*"([^"\\]+)"')
 
 
+def handler_of_group(attempt: AttemptState, handler: Handler) -> Handler:
+    """Return the function of all messages of a topic's group, and store its argument in the attempt."""
+    attempt.args, attempt.kwargs = [attempt.delivery.given], {}
+    return handler
+
+
 def find_handler(attempt: AttemptState) -> Handler:
     """Return the function that a message asks for, and store arguments and task call in the attempt.
 

@@ -184,7 +184,8 @@ def log_outcome(attempt: AttemptState, outcome: Outcome) -> None:
             text = "%s failed on attempt %d of %d, retry in %.1f s: %s [%s]"
             logger.warning(text, what, number, most, after_s, one_line(error), message_id, extra=extra)
         case Dead(reason, error, traceback_text):
-            fate = "discarded" if isinstance(outcome, Discarded) else "moved to its dead-letter queue"
+            kind = "queue" if delivery.given is None else "topic"
+            fate = "discarded" if isinstance(outcome, Discarded) else f"moved to its dead-letter {kind}"
             text = f"%s failed for good (%s) on attempt %d, {fate}: %s [%s]"
             why = one_line(error).removeprefix(f"{Unreadable.__name__}: ")  # the reason contains this already
             _log_error(text, (what, reason, number, why, message_id), traceback_text.rstrip(), extra)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from ...conf.settings import get_settings
@@ -16,6 +16,7 @@ from ...core import Client, RsmqError, SettleResult
 from ...core.limits import MAX_BATCH
 from ...core.transport.backoff import ReconnectBackoff
 from ..delivery import Delivery
+from ..execute.batch import Batch, in_batches
 from ..execute.execution import Execution
 from ..execute.limits import admit
 from ..fetch.polling import PollSchedule
@@ -127,6 +128,10 @@ class BaseSource(ABC):
     def admit(self, executions: Sequence[Execution]) -> Sequence[Execution]:
         """Return the messages that may run now, by the limits of their tasks."""
         return admit(self.client, executions)
+
+    def in_calls(self, executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
+        """Return single messages, and batches of messages with the same function."""
+        return in_batches(executions)
 
     @property
     def is_unavailable(self) -> bool:

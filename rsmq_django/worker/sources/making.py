@@ -9,10 +9,13 @@ from ..fetch.queues import work_queues_by_client
 from .queues import QueueSource
 from .reliable import make_reliable_sources
 from .source import Source, SourceContext
+from .topic import make_topic_sources
 
 
-def make_sources(queues: Sequence[QueueSettings], reliable: Sequence[str], context: SourceContext) -> list[Source]:
-    """Return the sources for these queues, and for the reliable queues with these names."""
+def make_sources(
+    queues: Sequence[QueueSettings], reliable: Sequence[str], topics: Sequence[str] | None, context: SourceContext
+) -> list[Source]:
+    """Return the sources for these queues, reliable queues and topics; None for all topics with declared tasks."""
     return [
         *_make_queue_sources(queues, context),
         *make_reliable_sources(
@@ -22,6 +25,7 @@ def make_sources(queues: Sequence[QueueSettings], reliable: Sequence[str], conte
             wake=context.wake,
             shared_state=context.shared_state,
         ),
+        *make_topic_sources(topics, context),
     ]
 
 

@@ -12,12 +12,13 @@ it and fetches again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ...core import Client
 from ..delivery import Delivery
+from ..execute.batch import Batch
 from ..execute.execution import AckSink, Execution
 from ..fetch.polling import IdleTurn
 from ..fetch.wakeup import Wakeup
@@ -38,6 +39,8 @@ class SourceContext:
     shared_state: SharedState | None = None
     #: The turns of the processes of one supervisor.
     idle_turns: IdleTurn | None = None
+    #: The worker ends when nothing is left: it does not wait for wake-ups.
+    ends_by_itself: bool = False
 
 
 class Source(AckSink, Protocol):
@@ -80,6 +83,9 @@ class Source(AckSink, Protocol):
 
     def admit(self, executions: Sequence[Execution]) -> Sequence[Execution]:
         """Return the messages that may run now; the others are settled as postponed."""
+
+    def in_calls(self, executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
+        """Return what the pool runs for messages of one exchange: each alone, or several in one call."""
 
     def take_cancelled(self) -> Sequence[Execution]:
         """Return the executions that were cancelled since the last call."""

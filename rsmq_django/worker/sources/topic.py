@@ -1,364 +1,486 @@
-"""One consumer of a topic on its thread: read, run, then acknowledge or schedule another delivery.
+"""The source for the topics of one Redis server: settle, renew, read, forward, in one round trip for all groups.
 
-A failure affects one message only: the messages of a failed batch are tried one by one, a message that keeps failing
-moves to the dead-letter topic, and no exception ends the thread.
+A group is read only while fewer reads than its `consumers` are held, one message or one batch each, so it keeps its
+order. Bridges move messages to queues in the same exchange, without an execution. Messages of a process that died are
+delivered again after the visibility timeout.
 """
 
 from __future__ import annotations
 
-import threading
+import math
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from contextvars import copy_context
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
-from asgiref.sync import async_to_sync
-
 from ...conf.settings import get_settings
-from ...core import Client, RsmqError
-from ...core.errors import QueueNotFound
-from ...core.limits import MAX_SECONDS
+from ...core import Client, RsmqError, SettleResult
+from ...core.limits import MAX_BATCH
 from ...core.log_lines import get_logger
-from ...core.topic import Bridge, ConsumerGroup, TopicMessage
+from ...core.topic import Topic, TopicBatch
+from ...core.topic.bridge import Forwarded
+from ...core.topic.group import BEAT_EVERY_S
+from ...core.topic.keys import dead_letter_topic
+from ...core.topic.listing import register_call
 from ...core.transport.backoff import ReconnectBackoff
-from ...queues import ensure_queue
-from ...tasks.retry import exponential
-from ...tasks.topic_task import TopicTask
-from ..execute.invoke import call_in_one_process, close_stale_connections, close_unusable_connections, share_handlers
+from ...tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
+from ..delivery import AttemptState, Delivery
+from ..execute import limits
+from ..execute.batch import Batch
+from ..execute.execution import Execution
+from ..fetch.wakeup import Wakeup
+from ..lease.leases import Leases
+from ..lease.pending import GIVE_UP_REFUSED_AFTER_S
+from ..outcomes import Dead, Outcome, Postponed, Released, RetryIn, Settlement
 from ..report.clock import ServerClock
-from ..report.event_log import EventLog
-from ..report.notifications import one_line
-from ..report.statistics import MOST_LAST_REPORTS, Statistics, carry_out
+from ..report.event_log import EventLog, line_of
+from ..report.notifications import event_name
+from ..report.statistics import ReportStep, Statistics
+from .source import SourceContext
+from .topic_batch import FailedCall, in_topic_batches
+from .topic_group import BridgeState, ConsumerState, GroupState, bridge_state, consumer_state
+from .topic_steps import (
+    BeatStep,
+    ForwardStep,
+    ReadStep,
+    RegisterStep,
+    TopicRenewStep,
+    TopicSettleStep,
+    TopicStep,
+    Upkeep,
+    kind_of,
+    note_lags,
+    trim,
+)
+from .topic_wake_up import TopicWakeUps
 
 logger = get_logger(__name__)
 
-#: Maximum time of one read, and so of the reaction of a thread to a stop.
-READ_WITHIN_MS = 1000
-BRIDGE_BATCH = 100
+#: Interval at which topics apply their retention, and forget idle groups.
+TRIM_EVERY_S = 60.0
+#: Interval at which the lag of all groups of the consumed topics is noted for charts, whose finest points are minutes.
+NOTE_LAG_EVERY_S = 15.0
+#: Maximum number of failed exchanges in a row while the last outcomes of a worker are sent.
+MOST_LAST_FAILURES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPlan:
-    """When the threads of a process end by themselves, and the callback when one has ended."""
+class TopicGroupSource:
+    """Reads groups of topics on one connection for their functions, and moves messages of others to queues."""
 
-    wake: Callable[[], None]
-    #: End when nothing is left to read.
-    until_drained: bool = False
-    #: End when nothing is left to read and no consumer holds a message.
-    until_empty: bool = False
+    #: Wake-ups come from a stream, not from published messages: there is no prepared fetch.
+    is_fetch_pending = False
+    is_released_by_supervisor = False
+    holds_nothing = True
 
-    @property
-    def ends(self) -> bool:
-        """Return whether the threads end by themselves."""
-        return self.until_drained or self.until_empty
-
-
-class TopicThread(threading.Thread):
-    """A thread that does one step after the other until it is stopped, or until nothing is left."""
-
-    def __init__(self, group: ConsumerGroup, plan: TopicPlan) -> None:
-        super().__init__(name=f"rsmq-{group.topic.name}-{group.name}", daemon=True)
-        self.group = group
-        self.stopping = threading.Event()
-        self.has_ended = False
-        self._plan = plan
-        self._block_ms = 0 if plan.ends else READ_WITHIN_MS
-        self._backoff = ReconnectBackoff(
-            f"topic {group.topic.name!r}, group {group.name!r}", server=group.topic.client.connection
-        )
-
-    def run(self) -> None:
-        """Work until stopped; while the server is unavailable, wait."""
-        share_handlers()
-        while not self.stopping.is_set():
-            try:
-                is_drained = self.step()
-                self._backoff.over()
-                if is_drained and self._plan.ends:
-                    break
-            except RsmqError as error:
-                self._backoff.note(error)
-                self.stopping.wait(max(0.0, self._backoff.next_try_at - time.monotonic()))
-            except Exception:  # a defect of this library; without this thread the consumer would not read any more
-                logger.exception("reading %s failed; trying again in a second", self.group)
-                self.stopping.wait(1)
-        self._leave()
-        self.has_ended = True
-        self._plan.wake()
-
-    @abstractmethod
-    def step(self) -> bool:
-        """Do the next step; return whether nothing is left to do."""
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether a function is running."""
-        return False
-
-    def give_back(self) -> None:
-        """Release the messages in progress."""
-
-    def renew(self) -> None:
-        """Renew the leases of the messages in progress."""
-
-    def _leave(self) -> None:
-        try:
-            self.group.leave()
-        except RsmqError:
-            logger.debug("%s could not be left; it counts as live for a few seconds", self.group)
-
-
-class ConsumerThread(TopicThread):
-    """Runs a topic task."""
-
-    def __init__(self, task: TopicTask, group: ConsumerGroup, plan: TopicPlan, account: TopicReport) -> None:
-        super().__init__(group, plan)
-        self._task = task
-        self._account = account
-        #: Queue name and task name in the statistics.
-        self._as = group.subject, task.module_path
-        #: Run time of the last call of the function.
-        self._run_us = 0
-        self._call: Any = async_to_sync(task.func) if task.is_async else task.func
-        self._lock = threading.Lock()
-        #: Messages in progress; empty after they were released.
-        self._held: list[TopicMessage] = []
-        self._renew_at = 0.0
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether the function is running."""
-        return bool(self._held)
-
-    def step(self) -> bool:
-        """Read a batch and work on it."""
-        batch = self.group.read(self._task.batch or 1, block_ms=self._block_ms)
-        if batch.skipped:
-            logger.warning("%s missed %d messages: they were dropped before it read them", self.group, batch.skipped)
-        if batch.dead_lettered:
-            where = f"{self.group.topic.name}.dlt"
-            logger.error(
-                "%s: %d messages failed for good and moved to topic %s", self.group, batch.dead_lettered, where
-            )
-        if batch.messages:
-            self._account.arrived(*self._as, batch.messages)
-            try:
-                self.work(batch.messages)
-            finally:
-                self.give_back()  # does nothing, unless an outcome could not be sent to Redis
-            self._plan.wake()
-            return False
-        if not self._plan.until_empty or batch.due_ms is None:
-            return batch.left == 0
-        self.stopping.wait(min(1.0, batch.due_ms / 1000 + 0.001))  # until the next retry, or the end of another lease
-        return False
-
-    def work(self, messages: list[TopicMessage]) -> None:
-        """Work on messages: new ones together, the ones that failed before one by one."""
-        with self._lock:
-            self._held, self._renew_at = list(messages), self._next_renewal()
-        fresh = [message for message in messages if message.deliveries == 1]
-        again = [message for message in messages if message.deliveries > 1]
-        if fresh and (failure := self.attempt(fresh)) is not None:
-            if len(fresh) == 1:
-                self._fail(fresh[0], failure)
-            else:
-                self._account.ended(*self._as, fresh, "retried", run_us=self._run_us, error=failure)
-                logger.warning("%s raised %s; its %d messages are tried one by one", *self._log_words(failure, fresh))
-                again = fresh + again
-        for message in again:
-            if (failure := self.attempt([message])) is not None:
-                self._fail(message, failure)
-
-    def attempt(self, messages: Sequence[TopicMessage]) -> BaseException | None:
-        """Call the function and acknowledge; return its exception. Messages released meanwhile are not touched."""
-        with self._lock:
-            if not self._held:
-                return None
-        self._account.began(*self._as, messages)
-        began_at = time.monotonic()
-        try:
-            close_stale_connections()
-            given = list(messages) if self._task.batch is not None else messages[0]
-            copy_context().run(call_in_one_process, self._call, [given], {})
-        except BaseException as error:  # a function may raise anything; the thread continues
-            return error
-        finally:
-            self._run_us = int((time.monotonic() - began_at) * 1e6)
-            close_unusable_connections()
-        if self._abandon(messages):
-            self._note_acknowledged(messages, self.group.ack(messages))
-        return None
-
-    def _note_acknowledged(self, messages: Sequence[TopicMessage], count: int) -> None:
-        # If the group held only a part of a batch any more, it is unknown which; the totals are right anyway.
-        for part, end in ((messages[:count], "succeeded"), (messages[count:], "lost")):
-            self._account.ended(*self._as, part, end, run_us=self._run_us * len(part) // len(messages))
-
-    def _fail(self, message: TopicMessage, error: BaseException) -> None:
-        if not self._abandon([message]):
-            return
-        wait_s = self._wait_s(message)
-        logger.warning(
-            "topic task %s failed on delivery %d of message %d, retry in %.1f s: %s",
-            self._task.module_path,
-            message.deliveries,
-            message.index,
-            wait_s,
-            one_line(error),
-        )
-        logger.debug("topic task %s raised", self._task.module_path, exc_info=error)
-        most = self._task.options.max_deliveries
-        end = "dead" if 0 < most <= message.deliveries else "retried"
-        if self.group.retry(message, after_s=wait_s) == 0:
-            end = "lost"
-            logger.warning(
-                "message %d of %s was delivered to another consumer, which decides", message.index, self.group
-            )
-        self._account.ended(*self._as, [message], end, run_us=self._run_us, error=error)
-
-    def _wait_s(self, message: TopicMessage) -> float:
-        try:
-            return min(MAX_SECONDS, max(0.0, float(self._task.backoff(message.deliveries))))
-        except Exception:  # the project's function may raise anything; the message is still delivered again
-            logger.exception("the backoff of %s raised", self._task.module_path)
-            return exponential()(message.deliveries)
-
-    def _log_words(self, error: BaseException, messages: Sequence[TopicMessage]) -> tuple[str, str, int]:
-        return self._task.module_path, one_line(error), len(messages)
-
-    # -- Held messages, shared by two threads -------------------------------------------------------------------------
-
-    def _abandon(self, messages: Sequence[TopicMessage]) -> bool:
-        """Stop holding messages; return whether they were held until now."""
-        indexes = {message.index for message in messages}
-        with self._lock:
-            left = [message for message in self._held if message.index not in indexes]
-            was_held = len(left) < len(self._held)
-            self._held = left
-        return was_held
-
-    def give_back(self) -> None:
-        """Release the messages in progress; the result of the function does not count any more."""
-        with self._lock:
-            held, self._held = self._held, []
-        if not held:
-            return
-        try:
-            self.group.retry(held)
-            self._account.ended(*self._as, held, "released")
-        except RsmqError as error:
-            logger.warning(
-                "%s: %d messages will be redelivered after the visibility timeout: %s", self.group, len(held), error
-            )
-
-    def renew(self) -> None:
-        """Renew the leases of the messages in progress, and the registration of the consumer."""
-        with self._lock:
-            # Under the lock, so that messages that end meanwhile are not leased once more.
-            if self._held and time.monotonic() >= self._renew_at:
-                self._renew_at = self._next_renewal()
-                timeout_s = self._task.options.visibility_timeout_s
-                calls = self.group.retry_calls(self._held, after_s=timeout_s)
-                for result in self.group.client.run_many([*calls, self.group.beat_call()]):
-                    if isinstance(result, RsmqError):
-                        raise result
-
-    def _next_renewal(self) -> float:
-        # A third, so that leases survive two lost renewals in a row; and often enough to count as live.
-        return time.monotonic() + min(5.0, self._task.options.visibility_timeout_s / 3)
-
-
-class BridgeThread(TopicThread):
-    """Moves messages of a topic into a queue."""
-
-    def __init__(self, bridge: Bridge, plan: TopicPlan) -> None:
-        super().__init__(bridge.group, plan)
-        self._bridge = bridge
-
-    def step(self) -> bool:
-        """Move a batch."""
-        try:
-            done = self._bridge.forward(BRIDGE_BATCH, block_ms=self._block_ms)
-        except QueueNotFound:  # nothing was moved
-            ensure_queue(self._bridge.queue.name)
-            return False
-        if done.dead_lettered:
-            logger.error(
-                "%d messages of %s are longer than queue %s allows and went to topic %s.dlt",
-                done.dead_lettered,
-                self.group,
-                self._bridge.queue.name,
-                self.group.topic.name,
-            )
-        return done.left == 0
-
-
-class TopicReport:
-    """Statistics and events of the topic tasks of one process on one connection: tasks of a queue named `topic:group`.
-
-    Consumers count on their own threads; the maintenance thread reports for all of them once a second. Events are
-    written directly after the acknowledgement, in a separate round trip.
-    """
-
-    def __init__(self, client: Client, worker_id: str) -> None:
+    def __init__(self, client: Client, groups: Sequence[GroupState], context: SourceContext) -> None:
         self.client = client
-        self._lock = threading.Lock()
-        self._statistics = Statistics.from_settings(client.namespace, worker_id, now_ms=ServerClock().now_ms)
-        self._event_log = EventLog.from_settings(get_settings().events, worker_id, client.namespace)
+        self.consumers = {each.work_queue.name: each for each in groups if isinstance(each, ConsumerState)}
+        self.bridges = [each for each in groups if isinstance(each, BridgeState)]
+        self._groups = deque(groups)
+        self.notifier = context.notifier
+        self.leases = Leases()
+        self.clock = ServerClock()
+        self.backoff = ReconnectBackoff(f"topics on {client.connection!r}", server=client.connection)
+        self.wake_ups = TopicWakeUps(client.connection, [each.wake_key for each in groups], on_news=self._note_news)
+        self._wake = context.wake
+        self._shared_state = context.shared_state
+        self._ends_by_itself = context.ends_by_itself
+        self._may_fetch: Callable[[], bool] = lambda: True
+        #: None when statistics are disabled.
+        self.statistics = Statistics.from_settings(
+            client.namespace, context.notifier.worker_id, now_ms=self.clock.now_ms
+        )
+        self.event_log = EventLog.from_settings(get_settings().events, context.notifier.worker_id, client.namespace)
+        self._settled: deque[Settlement] = deque()
+        self._failed_calls: deque[FailedCall] = deque()
+        self._abandoned: deque[Delivery] = deque()
+        #: Messages whose settling may have been carried out although its reply was lost.
+        self._uncertain: set[Delivery] = set()
+        self._doubtful: set[Delivery] = set()
+        self._taken: list[Delivery] = []
+        #: The last error of a call, or of the server; None after an exchange without one.
+        self.failure: RsmqError | None = None
+        #: Topics that are not in the list of topics yet.
+        self._unlisted = {each.topic_name for each in groups}
+        topics = {each.topic_name: Topic(each.topic_name, client) for each in groups}.values()
+        self._upkeep = [Upkeep("trimming", each, trim, every_s=TRIM_EVERY_S) for each in topics]
+        self._upkeep += [Upkeep("the lag of groups", each, note_lags, every_s=NOTE_LAG_EVERY_S) for each in topics]
 
-    def arrived(self, queue: str, task: str, messages: Sequence[TopicMessage]) -> None:
+    # -- Start and end ------------------------------------------------------------------------------------------------
+
+    def start(self, _wakeup: Wakeup, may_fetch: Callable[[], bool]) -> None:
+        """Start to wait for publishes."""
+        self._may_fetch = may_fetch
+        if not self._ends_by_itself:
+            self.wake_ups.start()
+
+    def stop(self) -> None:
+        """End that."""
+        self.wake_ups.stop()
+
+    def flush(self) -> None:
+        """Send all pending outcomes for the last time, and say that the groups are not read here any more."""
+        left, failures = -1, 0
+        while left and failures < MOST_LAST_FAILURES:
+            before = len(self._settled)
+            self._run(self._settle_steps())
+            left = len(self._settled)
+            failures = 0 if left < before else failures + 1
+        self._run([BeatStep(each, each.group.leave_call()) for each in self._groups])
+        if self.statistics is not None and not self.backoff.is_on:
+            try:
+                self.statistics.report_the_rest(self.client)
+            except RsmqError as error:
+                self.backoff.note(error)
+
+    # -- Called by any thread -----------------------------------------------------------------------------------------
+
+    def began(self, execution: Execution) -> None:
+        """Note that an attempt began, for the time limit of the supervisor. The group has the message in flight."""
+        delivery, limit_s, began_at = execution.delivery, execution.hard_timeout_s, execution.began_at
+        delivery.started_ms, delivery.execution = began_at * 1000 + self.clock.offset_ms, execution
+        if self._shared_state is not None:
+            self._leave_slot(delivery)  # of a call for several messages that failed
+            run_by = 0.0 if limit_s is None else began_at + limit_s
+            delivery.slot = self._shared_state.enter(delivery.message.id, began_at=began_at, run_by=run_by)
+        if self.statistics is not None and execution.may_run:
+            self.statistics.began(delivery.work_queue.name, execution.path)
+
+    def settle(self, execution: Execution, outcome: Outcome) -> None:
+        """Accept the first outcome of an execution for the next exchange."""
+        if execution.is_settled:
+            return  # given back while it ran: another consumer may have it
+        slot = execution.delivery.slot
+        if self._shared_state is not None and slot is not None and execution.hard_timeout_s is not None:
+            self._shared_state.lift_limit(slot)
+        execution.finished_ms = self.clock.now_ms()
+        self._settled.append(Settlement(execution, outcome))
+
+    def note_failed_call(self, members: Sequence[AttemptState], error: BaseException) -> None:
+        """Count a call of several messages that failed; they are tried one by one now."""
+        self._failed_calls.append(FailedCall(members, error))
+        self._wake()
+
+    def note_interruption(self, execution: Execution) -> None:
+        """Count that a function was interrupted."""
+        if self.statistics is not None:
+            self.statistics.interrupted(execution.delivery.work_queue.name, execution.path)
+
+    def flush_soon(self) -> None:
+        """Send pending outcomes soon."""
+        self._wake()
+
+    def abandon(self, execution: Execution) -> None:
+        """Stop renewing the lease of a message that will have no outcome here."""
+        self._abandoned.append(execution.delivery)
+        self._wake()
+
+    def _note_news(self, wake_keys: Sequence[str]) -> None:
+        """Read the groups of topics soon that were published to."""
+        for state in list(self._groups):
+            if state.wake_key in wake_keys:
+                state.read_at = 0.0
+        self._wake()
+
+    # -- A turn -------------------------------------------------------------------------------------------------------
+
+    def exchange(self, room: int, *, at_most: int = MAX_BATCH) -> list[Delivery]:
+        """Settle, renew, and read up to `room` single messages or batches, `at_most` messages in all.
+
+        Never raises errors of the server: steps that could not be carried out stay for a later exchange.
+        """
+        now = time.monotonic()
+        if now < self.backoff.next_try_at:
+            self.leases.expire(now)
+            return []
+        self._drop_abandoned()
+        settle_steps = self._settle_steps()
+        steps: list[TopicStep] = [*settle_steps, *self._renew_steps(now)]
+        if self._may_fetch():
+            ending = [settlement.delivery for step in settle_steps for settlement in step.settlements]
+            ended = frozenset(self.leases.completed_batches(ending))
+            steps += [RegisterStep(register_call(name), self._unlisted, name) for name in self._unlisted]
+            steps += self._read_steps(room, at_most, now, ended)
+            steps += [step for each in self._upkeep for step in each.steps(now)]
+        self._run(steps)
+        taken, self._taken = self._taken, []
+        return taken
+
+    def _run(self, steps: Sequence[TopicStep]) -> None:
+        reports = self.statistics.steps() if self.statistics is not None else []
+        parts: list[TopicStep | ReportStep] = [*steps, *reports]
+        if not parts:
+            return self._note_failed_calls()
+        self.failure = None
+        try:
+            replies: list[Any] = self.client.run_many([step.call for step in parts])
+        except RsmqError as error:
+            for step in steps:
+                step.lost()
+            for report in reports:
+                report.failed(error)
+            self.failure = error
+            self.backoff.note(error, at_most_s=self.leases.longest_wait_s())
+            return self.leases.expire(time.monotonic())
+        self.backoff.over()
+        if self._shared_state is not None:
+            self._shared_state.note_poll()
+        self._note_failed_calls()
+        for part, reply in zip(parts, replies, strict=True):
+            if isinstance(reply, RsmqError):
+                self.failure = reply
+                part.failed(reply)
+            else:
+                part.done(reply)
+        if self.is_idle and any(isinstance(step, TopicSettleStep) for step in steps):
+            # It may have been the last message, and may have published to other topics before it ended.
+            for state in self._groups:
+                state.read_soon()
+
+    def fetch_ahead(self, room: int, *, at_most: int) -> None:
+        """Do nothing; see QueueSource."""
+
+    def prepare_fetch(self, room: int, *, at_most: int = MAX_BATCH) -> None:
+        """Do nothing; see QueueSource."""
+
+    def note_arrived(self, executions: Sequence[Execution]) -> None:
         """Count first deliveries as sent."""
-        if self._statistics is not None:
-            with self._lock:
-                self._statistics.sent(queue, task, sum(message.deliveries == 1 for message in messages))
+        if self.statistics is not None and executions:
+            self.statistics.arrived(executions)
 
-    def began(self, queue: str, task: str, messages: Sequence[TopicMessage]) -> None:
-        """Count attempts that begin."""
-        if self._statistics is not None:
-            with self._lock:
-                for _ in messages:
-                    self._statistics.began(queue, task)
+    def admit(self, executions: Sequence[Execution]) -> Sequence[Execution]:
+        """Return the messages that may run now; the others are settled as postponed."""
+        return limits.admit(self.client, executions)
 
-    def ended(
-        self,
-        queue: str,
-        task: str,
-        messages: Sequence[TopicMessage],
-        end: str,
-        *,
-        run_us: int | None = None,
-        error: BaseException | None = None,
+    def in_calls(self, executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
+        """Return what the pool runs: single messages, or the messages of one read."""
+        return in_topic_batches(executions, self)
+
+    def take_cancelled(self) -> list[Execution]:
+        """Return an empty list: the messages of a topic cannot be cancelled."""
+        return []
+
+    # -- Outcomes -----------------------------------------------------------------------------------------------------
+
+    def _settle_steps(self) -> list[TopicSettleStep]:
+        for state in self.consumers.values():
+            if state.refused and time.monotonic() >= state.damage.next_try_at:
+                self._settled.extend(state.refused)
+                state.refused.clear()
+        alike: dict[tuple[tuple[object, ...], bool], list[Settlement]] = {}
+        for _ in range(min(len(self._settled), MAX_BATCH)):
+            settlement = self._settled.popleft()
+            is_repeat = settlement.delivery in self._uncertain
+            alike.setdefault((kind_of(settlement), is_repeat), []).append(settlement)
+        return [
+            TopicSettleStep(self._state_of(part[0].delivery), part, self._note_settled, self._put_back, is_repeat)
+            for (_, is_repeat), part in alike.items()
+        ]
+
+    def _state_of(self, delivery: Delivery) -> ConsumerState:
+        return self.consumers[delivery.work_queue.name]
+
+    def _put_back(self, state: ConsumerState, settlements: Sequence[Settlement], error: RsmqError | None) -> None:
+        if error is None:
+            self._uncertain.update(each.delivery for each in settlements)
+            self._settled.extendleft(reversed(settlements))
+        else:
+            state.damage.note(error)
+            state.refused += settlements
+
+    def _note_settled(
+        self, state: ConsumerState, settlements: Sequence[Settlement], verdicts: Sequence[SettleResult]
     ) -> None:
-        """Count attempts that ended after Redis has settled them, and write their events. One run took `run_us`."""
-        each_us = None if run_us is None or not messages else run_us // len(messages)
-        if self._statistics is not None:
-            with self._lock:
-                for _ in messages:
-                    self._statistics.ended(queue, task, end, run_us=each_us)
-        if self._event_log is not None and messages:
-            lines = [(task, _line(task, message, each_us)) for message in messages]
-            self._event_log.write(self.client, queue, end, lines, error)
+        if self.statistics is not None:
+            self.statistics.settled(settlements, verdicts)
+        if self.event_log is not None:
+            self._log(self.event_log, settlements, verdicts)
+        for settlement, verdict in zip(settlements, verdicts, strict=True):
+            if verdict is SettleResult.LEASE_LOST and not isinstance(settlement.outcome, Released):
+                self.notifier.lost(settlement.delivery)
+            self._forget(settlement.delivery)
+        state.read_soon()
 
-    def report(self) -> None:
-        """Send the counters, once a second."""
-        if self._statistics is not None:
-            with self._lock:
-                steps = self._statistics.steps()
-            carry_out(self.client, steps)
+    def _log(self, log: EventLog, settlements: Sequence[Settlement], verdicts: Sequence[SettleResult]) -> None:
+        outcome, name = settlements[0].outcome, settlements[0].delivery.work_queue.name
+        if isinstance(outcome, Postponed) and not outcome.has_run:
+            return  # it is postponed again and again
+        error = outcome.error if isinstance(outcome, (RetryIn, Dead)) else None
+        for verdict in dict.fromkeys(verdicts):
+            is_lost = verdict is SettleResult.LEASE_LOST
+            if is_lost and isinstance(outcome, Released):
+                continue
+            part = [each.execution for each, own in zip(settlements, verdicts, strict=True) if own is verdict]
+            lines = [(execution.path, line_of(execution)) for execution in part]
+            log.write(self.client, name, "lost" if is_lost else event_name(outcome), lines, error)
 
-    def report_the_rest(self) -> None:
-        """Send everything: the process ends."""
-        for _ in range(MOST_LAST_REPORTS):
-            if self._statistics is None or self._statistics.is_empty:
-                return
-            self._statistics.flush_soon()
-            self.report()
+    def _note_failed_calls(self) -> None:
+        while self._failed_calls:
+            self._failed_calls.popleft().report(self.client, self.statistics, self.event_log)
+
+    def _drop_abandoned(self) -> None:
+        while self._abandoned:
+            self._forget(self._abandoned.popleft())
+
+    def _forget(self, delivery: Delivery) -> None:
+        self._state_of(delivery).over(self.leases.remove([delivery]))
+        self._uncertain.discard(delivery)
+        self._doubtful.discard(delivery)
+        delivery.execution = None
+        self._leave_slot(delivery)
+
+    def _leave_slot(self, delivery: Delivery) -> None:
+        if self._shared_state is not None and delivery.slot is not None:
+            self._shared_state.leave(delivery.slot)
+            delivery.slot = None
+
+    # -- Leases -------------------------------------------------------------------------------------------------------
+
+    def _renew_steps(self, now: float) -> list[TopicStep]:
+        steps: list[TopicStep] = []
+        if self.leases.may_be_due(now):
+            ended = {each.delivery for state in self.consumers.values() for each in state.refused}
+            ended.update(each.delivery for each in list(self._settled))
+            due: dict[tuple[str, int], list[Delivery]] = {}
+            for delivery in self.leases.due(now, ended):
+                apart = id(delivery) if delivery in self._doubtful else 0
+                due.setdefault((delivery.work_queue.name, apart), []).append(delivery)
+            for (name, _), held in due.items():
+                parts = [held[at : at + MAX_BATCH] for at in range(0, len(held), MAX_BATCH)]
+                steps += [TopicRenewStep(self.consumers[name], self.leases, part, self._doubtful) for part in parts]
+        for state in self.consumers.values():
+            if now >= state.beat_at:
+                state.beat_at = now + BEAT_EVERY_S
+                steps.append(BeatStep(state, state.group.beat_call()))
+        return steps
+
+    # -- Reading ------------------------------------------------------------------------------------------------------
+
+    def _read_steps(self, room: int, at_most: int, now: float, ended: Set[str]) -> list[TopicStep]:
+        """Return the reads that are due; `ended` are the names of reads that are settled in the same exchange."""
+        steps: list[TopicStep] = [
+            ForwardStep(each, self._note_forwarded) for each in self.bridges if now >= each.next_read_at
+        ]
+        self._groups.rotate(-1)  # a different group is the first one each time
+        for state in self._groups:
+            if not isinstance(state, ConsumerState) or now < state.next_read_at:
+                continue
+            for count in state.reads(room, ended):
+                count = min(count, at_most)
+                if count > 0:
+                    room, at_most = room - state.calls_of(count), at_most - count
+                    steps.append(ReadStep(state, state.group.read_call(count), self._note_read))
+        return steps
+
+    def _note_read(self, state: ConsumerState, batch: TopicBatch, sent_at: float) -> None:
+        deliveries = state.held(batch.messages, sent_at)
+        self.leases.add(deliveries)
+        self._taken += deliveries
+        if batch.skipped:
+            text = "%s missed %d messages: they were dropped before it read them"
+            logger.warning(text, state.group, batch.skipped)
+        if batch.dead_lettered:
+            where = dead_letter_topic(state.topic_name)
+            self._unlisted.add(where)
+            text = "%s: %d messages failed for good and moved to topic %s"
+            logger.error(text, state.group, batch.dead_lettered, where)
+        state.note_read(found=len(deliveries) + batch.dead_lettered, left=batch.left, due_ms=batch.due_ms)
+        self._expect_news(state, batch.last)
+
+    def _note_forwarded(self, state: BridgeState, done: Forwarded) -> None:
+        if done.dead_lettered:
+            where = dead_letter_topic(state.topic_name)
+            self._unlisted.add(where)
+            text = "%d messages of %s are longer than queue %s allows and went to topic %s"
+            logger.error(text, done.dead_lettered, state.group, state.bridge.queue.name, where)
+        state.note_read(found=0, left=done.left, due_ms=None)
+        self._expect_news(state, done.last)
+
+    def _expect_news(self, state: GroupState, last: int) -> None:
+        if state.is_drained:
+            self.wake_ups.expect(state.wake_key, last)
+
+    # -- Time of the next exchange ------------------------------------------------------------------------------------
+
+    def next_exchange_at(self, room: int, *, settle_within_s: float = 0.0) -> float | None:
+        """Return when the next exchange is due, on the monotonic clock; None when only an event can start it.
+
+        Outcomes may wait for `settle_within_s`, so that more of them are sent together.
+        """
+        now = time.monotonic()
+        times = [each.beat_at for each in self.consumers.values()]
+        times += [each.damage.next_try_at for each in self.consumers.values() if each.refused]
+        if self._settled or self._failed_calls:
+            times.append(now + settle_within_s)
+        if self._abandoned:
+            times.append(now)
+        if self._may_fetch():
+            times += [each.next_read_at for each in self.bridges] + [each.due_at for each in self._upkeep]
+            times += [each.next_read_at for each in self.consumers.values() if room > 0 and each.has_room]
+        report_at = self.statistics.next_report_at() if self.statistics is not None else None
+        times += [at for at in (self.leases.next_renewal_at(), report_at) if at is not None]
+        soonest = max(min(times, default=math.inf), self.backoff.next_try_at)
+        return soonest if soonest < math.inf else None
+
+    # -- State --------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_settlements(self) -> bool:
+        """Return whether outcomes are pending."""
+        return bool(self._settled)
+
+    @property
+    def _refused(self) -> list[Settlement]:
+        """Return the outcomes that damaged groups refused."""
+        return [settled for state in self.consumers.values() for settled in state.refused]
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no message is held and nothing is pending."""
+        return not self._settled and not self._failed_calls and not len(self.leases)
+
+    @property
+    def is_drained(self) -> bool | None:
+        """Return whether the last reads left nothing ready; None when some group is not read yet."""
+        return _all_are([state.is_drained for state in self._groups])
+
+    @property
+    def is_empty(self) -> bool | None:
+        """Return whether the last reads left nothing at all, neither ready nor in flight."""
+        return _all_are([state.is_empty for state in self._groups])
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Return whether the server did not answer the last exchange."""
+        return self.backoff.is_on
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether only outcomes are left that a damaged group has refused for a while."""
+        refused = self._refused
+        longest_s = max((each.damage.lasts_s for each in self.consumers.values()), default=0.0)
+        only_refused = bool(refused) and not self._settled and len(self.leases) == len(refused)
+        return only_refused and longest_s > GIVE_UP_REFUSED_AFTER_S
+
+    @property
+    def unreported(self) -> int:
+        """Return the number of outcomes of completed runs that Redis does not know."""
+        return sum(not isinstance(each.outcome, Released) for each in [*self._settled, *self._refused])
 
 
-def _line(task: str, message: TopicMessage, run_us: int | None) -> str:
-    """Return the values of one event; messages of a topic do not contain the time of sending."""
-    run = "" if run_us is None else run_us
-    return f"{task}\n\n{message.index}\n{message.deliveries}\n\n\n{run}\n{len(message.body)}"
+def _all_are(answers: Sequence[bool | None]) -> bool | None:
+    return None if None in answers else all(answers)
+
+
+def make_topic_sources(names: Sequence[str] | None, context: SourceContext) -> list[TopicGroupSource]:
+    """Return a source for each connection with declared topic tasks and bridges: of these topics, or of all."""
+    return sources_of([each for each in registered_topic_tasks() if names is None or each.topic in names], context)
+
+
+def sources_of(declared: Iterable[TopicTask | TopicBridge], context: SourceContext) -> list[TopicGroupSource]:
+    """Return a source for each connection of these."""
+    by_client: dict[int, list[GroupState]] = {}
+    for each in declared:
+        state = bridge_state(each) if isinstance(each, TopicBridge) else consumer_state(each)
+        by_client.setdefault(id(state.group.client), []).append(state)
+    return [TopicGroupSource(groups[0].group.client, groups, context) for groups in by_client.values()]

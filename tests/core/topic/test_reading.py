@@ -297,3 +297,54 @@ def test_topic_has_a_thousand_groups_at_most(topic: Topic, server: PrivateServer
     with pytest.raises(TooManyGroups, match="topic 'orders' has 1000 groups"):
         topic.group("one-more").read()
     assert server.redis.zscore(topic.keys.groups, "one-more") is None
+
+
+def test_message_read_at_most_once_has_no_receipt_and_can_be_shown(topic: Topic):
+    topic.publish("a")
+
+    (message,) = topic.group("g").read()
+
+    assert (message.receipt, message.released, message.attempt) == ("", 0, 1)
+    assert "body=b'a'" in repr(message)
+
+
+def test_released_delivery_is_not_counted(topic: Topic, pass_time: PassTime):
+    group = topic.group("g", at_least_once=True, max_deliveries=2)
+    topic.publish("a")
+    for number in range(1, 6):
+        (message,) = group.read()
+        assert (message.deliveries, message.attempt) == (number, 1)
+        assert group.client.run(group.release_call([message])) == 1
+
+    for attempt in (1, 2):
+        (message,) = group.read()
+        assert (message.deliveries, message.attempt) == (5 + attempt, attempt)
+        group.retry(message)
+
+    assert group.read().dead_lettered == 1
+
+
+def test_release_that_is_repeated_counts_once_and_not_after_another_delivery(topic: Topic):
+    group = topic.group("g", at_least_once=True)
+    topic.publish("a")
+    (message,) = group.read()
+    release = group.release_call([message])
+
+    assert (group.client.run(release), group.client.run(release)) == (1, 1)
+    (again,) = group.read()
+    assert (again.deliveries, again.attempt) == (2, 1)
+    assert group.client.run(release) == 0, "another consumer has it now"
+
+    assert group.ack(message) == 0
+    assert group.ack(again) == 1
+
+
+def test_release_after_a_time_delays_the_message(topic: Topic, pass_time: PassTime):
+    group = topic.group("g", at_least_once=True)
+    topic.publish("a")
+    (message,) = group.read()
+    group.client.run(group.release_call([message], after_s=60))
+
+    assert not group.read()
+    pass_time(group, 60)
+    assert bodies(group.read()) == [b"a"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rsmq_django.worker import worker
 
-#: What the main loop may import of the sources. The topics run beside them.
-KNOWN = {"making", "source", "topic", "topic_threads"}
+#: What the main loop may import of the sources.
+KNOWN = {"making", "source"}
 
 
 def test_the_main_loop_imports_no_source():

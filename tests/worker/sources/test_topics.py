@@ -19,9 +19,14 @@ from rsmq_django.management.commands.rsmq_worker import chosen_topics
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task
 from rsmq_django.topics import get_topic
-from rsmq_django.worker.execute.invoke import connections_kept
-from rsmq_django.worker.sources.topic import ConsumerThread, TopicPlan
-from rsmq_django.worker.sources.topic_threads import TopicThreads, note_lag
+from rsmq_django.worker.execute.execution import Execution
+from rsmq_django.worker.execute.invoke import Raised, connections_kept
+from rsmq_django.worker.outcomes import RetryIn
+from rsmq_django.worker.report.notifications import Notifier
+from rsmq_django.worker.sources.source import SourceContext
+from rsmq_django.worker.sources.topic import TopicGroupSource, make_topic_sources
+from rsmq_django.worker.sources.topic_group import ConsumerState
+from rsmq_django.worker.sources.topic_steps import note_lags, run_rounds
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -132,7 +137,7 @@ def test_worker_continues_after_any_exception_of_a_function(topic: Topic):
 
 
 def test_backoff_that_fails_is_replaced(topic: Topic, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rsmq_django.worker.sources.topic.exponential", lambda: lambda delivery: 0)
+    monkeypatch.setattr("rsmq_django.worker.execute.execution.exponential", lambda: lambda attempt: 0)
     deliveries: list[int] = []
 
     @topic_task("orders", group="billing", max_deliveries=2, backoff=lambda delivery: "soon")  # type: ignore[arg-type, return-value]
@@ -300,7 +305,7 @@ def test_stopping_worker_lets_the_function_end(topic: Topic):
     with working() as worker:
         assert began.wait(60)
         worker.stop(within_s=60)
-        wait_until(lambda: all(thread.stopping.is_set() for thread in worker.topics.threads))
+        wait_until(lambda: worker._next_turn_at() == worker.stop_by)
         go_on.set()
 
     status = topic.group("billing").status()
@@ -374,9 +379,7 @@ def test_damaged_topic_is_reported_and_the_others_continue(
         wait_until(lambda: got == [b"b", b"a"])
 
 
-def test_rest_of_a_batch_is_delivered_again_after_an_outage(
-    topic: Topic, server: PrivateServer, caplog: pytest.LogCaptureFixture
-):
+def test_rest_of_a_batch_runs_during_an_outage_and_is_acknowledged_after_it(topic: Topic, server: PrivateServer):
     calls: list[list[bytes]] = []
 
     @topic_task("orders", group="billing", batch=3, backoff=fixed(0))
@@ -389,16 +392,11 @@ def test_rest_of_a_batch_is_delivered_again_after_an_outage(
 
     topic.publish("a", "b", "c")
     with working() as worker:
-        wait_until(lambda: "3 messages are tried one by one" in caplog.text and len(calls) == 2)
-        wait_until(lambda: not worker.topics.threads[0].is_busy)
+        wait_until(lambda: len(calls) == 4 and worker.pool.is_idle)
         server.start()
-        due = topic.group("billing").keys.due
-        for index in server.redis.zrange(due, 0, -1):
-            server.redis.zincrby(due, -40_000, index)
-
         wait_until(lambda: topic.group("billing").status().held == 0)
 
-    assert {body for bodies in calls[2:] for body in bodies} == {b"a", b"b", b"c"}
+    assert calls == [[b"a", b"b", b"c"], [b"a"], [b"b"], [b"c"]]
 
 
 @pytest.mark.slow
@@ -422,8 +420,8 @@ def test_worker_notes_the_lag_of_all_groups_also_of_those_it_does_not_serve(topi
     topic.publish(*map(str, range(10)))
     topic.group("shipping").read(3)
 
-    note_lag(topic)
-    note_lag(get_topic("empty"))  # nobody reads from it: there is nothing to note
+    run_rounds(topic, note_lags(topic))
+    run_rounds(topic, note_lags(get_topic("empty")))  # nobody reads from it: there is nothing to note
 
     spans = topic.client.run_many(lag_calls(topic.name, Window.of(time.time() - 60)))
     assert [lag for lag in lags_of("shipping", spans) if lag is not None] == [7]
@@ -447,15 +445,39 @@ def test_command_refuses_topics_that_nothing_is_declared_for(topic: Topic):
         chosen_topics("order", no_topics=False)
 
 
-# -- Steps of one consumer ---------------------------------------------------------------------------------------------
+# -- Steps of one source -----------------------------------------------------------------------------------------------
 
 
-def consumer_thread(**plan: bool) -> ConsumerThread:
-    """Return the thread of the only topic task; it is not started, and a test does its steps."""
-    (thread,) = TopicThreads(TopicPlan(lambda: None, **plan), worker_id="w1").threads
-    assert isinstance(thread, ConsumerThread)
-    thread._block_ms = 0
-    return thread
+def topic_source() -> TopicGroupSource:
+    """Return the only source of topics; a test does its steps."""
+    context = SourceContext(notifier=Notifier("w1"), poll_interval_s=1, wake=lambda: None, ends_by_itself=True)
+    (source,) = make_topic_sources(None, context)
+    return source
+
+
+def consumer_of(source: TopicGroupSource) -> ConsumerState:
+    """Return the only group of a source that a function receives."""
+    (state,) = source.consumers.values()
+    return state
+
+
+def step(source: TopicGroupSource) -> int:
+    """Settle, read and run once; return how many messages were read."""
+    deliveries = source.exchange(10, at_most=1000)
+    executions = [Execution(each, sink=source, notifier=source.notifier) for each in deliveries]
+    source.note_arrived(executions)
+    for runnable in source.in_calls(executions):
+        runnable.run()
+    return len(deliveries)
+
+
+def give_back(source: TopicGroupSource) -> None:
+    """Give back what a source holds, as a worker does whose time to stop is over."""
+    for delivery in source.leases.held():
+        execution = delivery.execution
+        assert isinstance(execution, Execution)
+        source.settle(execution, execution.end_unfinished())
+    source.flush()
 
 
 def test_messages_that_failed_before_are_tried_one_by_one_after_the_new_ones(topic: Topic):
@@ -467,13 +489,14 @@ def test_messages_that_failed_before_are_tried_one_by_one_after_the_new_ones(top
         if calls[-1] in ([b"1", b"2"], [b"1"], [b"2"]) and len(calls) < 4:
             raise ValueError
 
-    thread = consumer_thread()
+    source = topic_source()
     topic.publish("1", "2")
-    thread.step()
+    step(source)
     assert calls == [[b"1", b"2"], [b"1"], [b"2"]]
     topic.publish("3", "4")
 
-    thread.step()
+    step(source)
+    step(source)
 
     assert calls[3:] == [[b"3", b"4"], [b"1"], [b"2"]]
     assert topic.group("billing").status().held == 0
@@ -487,30 +510,33 @@ def test_released_messages_do_not_run_and_a_late_result_does_not_count(topic: To
         calls.append([message.body for message in messages])
         if len(messages) > 1:
             raise ValueError
-        thread.give_back()
+        give_back(source)
 
-    thread = consumer_thread()
+    source = topic_source()
     topic.publish("1", "2", "3")
 
-    thread.step()
+    step(source)
+    source.flush()
 
     assert calls == [[b"1", b"2", b"3"], [b"1"]]
     assert topic.group("billing").status().held == 3
-    assert [message.body for message in thread.group.read(10)] == [b"1", b"2", b"3"]
+    again = consumer_of(source).group.read(10)
+    assert [(message.body, message.attempt) for message in again] == [(b"1", 1), (b"2", 1), (b"3", 1)]
 
 
 def test_failure_of_a_released_message_schedules_no_retry(topic: Topic):
     @topic_task("orders", group="billing", backoff=fixed(3600))
     def bill(message: TopicMessage) -> None:
-        thread.give_back()
+        give_back(source)
         raise ValueError
 
-    thread = consumer_thread()
+    source = topic_source()
     topic.publish("1")
 
-    thread.step()
+    step(source)
+    source.flush()
 
-    assert [message.body for message in thread.group.read(10)] == [b"1"], "it is due at once"
+    assert [message.body for message in consumer_of(source).group.read(10)] == [b"1"], "it is due at once"
 
 
 @pytest.mark.usefixtures("all_events")
@@ -521,9 +547,9 @@ def test_failed_message_that_another_consumer_has_is_counted_as_lost(topic: Topi
         raise ValueError
 
     topic.publish("1")
-    thread = consumer_thread()
-    thread.step()
-    thread._account.report_the_rest()
+    source = topic_source()
+    step(source)
+    source.flush()
 
     assert (counted().retried, counted().dead, counted().lost) == (0, 0, 1)
 
@@ -534,9 +560,9 @@ def test_batch_of_which_a_part_was_lost_counts_that_part(topic: Topic):
         topic.group("billing").ack(messages[:1])
 
     topic.publish("1", "2", "3")
-    thread = consumer_thread()
-    thread.step()
-    thread._account.report_the_rest()
+    source = topic_source()
+    step(source)
+    source.flush()
 
     assert (counted().succeeded, counted().lost, counted().run.count) == (2, 1, 3)
 
@@ -547,102 +573,117 @@ def test_wait_of_a_backoff_is_within_what_redis_can_store(topic: Topic, backoff:
     def bill(message: TopicMessage) -> None: ...
 
     topic.publish("1")
-    (message,) = topic.group("look").read(1)
+    source = topic_source()
+    (delivery,) = source.exchange(1)
+    outcome = Execution(delivery, sink=source, notifier=source.notifier).decide(Raised(ValueError()))
 
-    assert consumer_thread()._wait_s(message) == expected_s
+    assert isinstance(outcome, RetryIn) and outcome.after_s == expected_s
 
 
 def test_only_leased_messages_are_renewed_when_it_is_time(topic: Topic, server: PrivateServer):
     ends: list[float] = []
 
     def lease_ends() -> float:
-        ((_, score),) = server.redis.zrange(thread.group.keys.due, 0, -1, withscores=True)
+        ((_, score),) = server.redis.zrange(topic.group("billing").keys.due, 0, -1, withscores=True)
         return float(score)
 
     @topic_task("orders", group="billing", visibility_timeout_s=300)
     def bill(message: TopicMessage) -> None:
         before = lease_ends()
-        thread.renew()
+        source.exchange(0)
         assert lease_ends() == before, "it is not time yet"
-        server.redis.zadd(thread.group.keys.due, {"1": before - 200_000})
-        thread._renew_at = 0.0
-        thread.renew()
+        server.redis.zadd(topic.group("billing").keys.due, {"1": before - 200_000})
+        for held in source.leases.held():
+            held.renewed_at -= 200
+        source.leases._quiet_until = 0.0
+        source.exchange(0)
         ends.extend((before, lease_ends()))
 
-    thread = consumer_thread()
+    source = topic_source()
     topic.publish("1")
-    thread.step()
+    step(source)
 
     before, after = ends
     assert after >= before
-    assert not thread.is_busy
-    thread._renew_at = 0.0
-    thread.renew()
+    source.exchange(0)
+    assert source.is_idle
     assert topic.group("billing").status().held == 0
 
 
-@pytest.mark.parametrize(("timeout_s", "wait_s"), [(6, 2.0), (15, 5.0), (300, 5.0)])
-def test_leases_are_renewed_at_a_third_of_them_and_at_least_every_five_seconds(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch, timeout_s: int, wait_s: float
-):
-    @topic_task("orders", group="billing", visibility_timeout_s=timeout_s)
-    def bill(message: TopicMessage) -> None: ...
+def test_lease_that_another_consumer_has_is_noted_as_lost(topic: Topic):
+    lost: list[list[bool]] = []
 
-    monkeypatch.setattr("rsmq_django.worker.sources.topic.time.monotonic", lambda: 1000.0)
+    @topic_task("orders", group="billing", batch=10)
+    def bill(messages: list[TopicMessage]) -> None:
+        topic.group("billing").ack(messages[1])
+        for _ in range(2):
+            for held in source.leases.held():
+                held.renewed_at -= 20
+            source.leases._quiet_until = 0.0
+            source.exchange(0)
+        lost.append([held.lease_lost for held in sorted(source.leases.held(), key=lambda held: held.message.id)])
 
-    assert consumer_thread()._next_renewal() == 1000.0 + wait_s
+    source = topic_source()
+    topic.publish("1", "2", "3")
+    step(source)
+
+    assert lost == [[False, True, False]]
 
 
 def test_messages_that_were_dropped_before_they_were_read_are_logged(topic: Topic, caplog: pytest.LogCaptureFixture):
     @topic_task("orders", group="billing")
     def bill(message: TopicMessage) -> None: ...
 
-    thread = consumer_thread()
+    source = topic_source()
     topic.publish("1")
-    thread.step()
+    step(source)
     topic.publish("2", "3", "4")
     topic.trim(keep=1)
 
-    thread.step()
+    step(source)
 
     assert "missed 2 messages" in caplog.text
 
 
-@pytest.mark.parametrize("until_empty", [True, False])
-def test_consumer_is_drained_when_no_message_is_left_unless_it_waits_for_messages_in_flight(
-    topic: Topic, until_empty: bool
-):
+def test_consumer_is_drained_when_nothing_is_ready_and_empty_when_nothing_is_in_flight(topic: Topic):
     @topic_task("orders", group="billing", backoff=fixed(3600))
     def bill(message: TopicMessage) -> None:
         raise ValueError
 
-    thread = consumer_thread(until_empty=until_empty, until_drained=not until_empty)
-    assert thread.step(), "there is no message at all"
+    source = topic_source()
+    assert (source.is_drained, source.is_empty) == (None, None)
+    assert step(source) == 0
+    assert (source.is_drained, source.is_empty) == (True, True), "there is no message at all"
     topic.publish("1")
-    assert not thread.step(), "it has just run one"
-    thread.stopping.set()  # it does not wait
+    consumer_of(source).read_soon()
+    assert step(source) == 1
+    assert source.is_drained is False, "it has just run one"
+    step(source)
+    step(source)
 
-    assert thread.step() is not until_empty
+    assert (source.is_drained, source.is_empty) == (True, False)
 
 
 def test_queue_that_was_deleted_is_created_for_the_next_message_of_its_bridge(topic: Topic):
     bridge_topic("orders", group="copies", queue="default")
-    (thread,) = TopicThreads(TopicPlan(lambda: None, until_drained=True), worker_id="w1").threads
+    source = topic_source()
     topic.publish("1")
 
-    assert not thread.step()
-    assert get_queue("default").attributes().messages == 0
-    assert thread.step()
+    step(source)
+    assert get_queue("default").attributes().messages == 0, "it was created"
+    step(source)
+    assert source.is_drained
     assert get_queue("default").attributes().messages == 1
 
 
 def test_message_that_is_too_long_for_the_queue_of_its_bridge_is_logged(topic: Topic, caplog: pytest.LogCaptureFixture):
     bridge_topic("orders", group="copies", queue="default")
-    (thread,) = TopicThreads(TopicPlan(lambda: None, until_drained=True), worker_id="w1").threads
+    source = topic_source()
     ensure_queue("default").set_attributes(max_size_bytes=1024)
     topic.publish("x" * 1025, "short")
 
-    assert thread.step()
+    step(source)
 
+    assert source.is_drained
     assert "1 messages of" in caplog.text and "longer than queue default allows" in caplog.text
     assert get_queue("default").attributes().messages == 1

@@ -6,8 +6,8 @@
 --                    of the dead-letter topic, the beginning of the headers there
 --
 -- Returns the last index, missed, holes, left behind these, dead-lettered, ms until something is due again or -1, the
--- number of messages, end of their receipts (topic/parts/receipts); then columns: indexes, deliveries, bodies; keys and
--- headers, if there are any. Errors: as of topic/read.
+-- number of messages, end of their receipts (topic/parts/receipts); then columns: indexes, deliveries ("2:1" when one of
+-- two was released), bodies; keys and headers, if there are any. Errors: as of topic/read.
 --#include parts/clock
 --#include topic/parts/index
 --#include topic/parts/times
@@ -41,7 +41,7 @@ local refusal = #dead > 0 and open_dead_letters(dead_letters)
 if refusal then dead = {} end -- they stay unchanged, and do not block other messages
 local from, bodies, n, position, holes = collect(log, before, count - #letters)
 for i = 1, n do
-  if bodies[i] then letters[#letters + 1] = {from + i - 1, bodies[i], 1} end
+  if bodies[i] then letters[#letters + 1] = {from + i - 1, bodies[i], 1, 0} end
 end
 
 if refusal and #letters == 0 then return refusal end

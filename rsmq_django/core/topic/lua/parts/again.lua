@@ -8,6 +8,16 @@ local function let_go(group, indexes)
   return redis.call("ZREM", group.pending, unpack(indexes))
 end
 
+-- A field of `counts`: the deliveries of a message, and after a colon how many of them were released unused.
+local function deliveries_of(text)
+  local deliveries, released = (text or "1"):match("^(%d+):?(%d*)$")
+  return tonumber(deliveries) or 1, tonumber(released) or 0
+end
+
+local function counted(deliveries, released)
+  return released > 0 and deliveries .. ":" .. released or deliveries
+end
+
 -- Record messages in flight until `due_ms`. Removals first, so that it works at the memory limit.
 local function hold(group, letters, due_ms)
   if #letters == 0 then return end
@@ -15,7 +25,7 @@ local function hold(group, letters, due_ms)
   for i, letter in ipairs(letters) do
     indexes[i] = letter[1]
     pending[2 * i - 1], pending[2 * i], due[2 * i - 1], due[2 * i] = letter[1], letter[1], at, letter[1]
-    if letter[3] > 1 then counts[#counts + 1], counts[#counts + 2] = letter[1], letter[3] end
+    if letter[3] > 1 then counts[#counts + 1], counts[#counts + 2] = letter[1], counted(letter[3], letter[4]) end
   end
   redis.call("ZREM", group.due, unpack(indexes))
   redis.call("ZADD", group.due, unpack(due))
@@ -23,8 +33,8 @@ local function hold(group, letters, due_ms)
   if #counts > 0 then redis.call("HSET", group.counts, unpack(counts)) end
 end
 
--- Returns up to `wanted` messages due for redelivery, each {index, body, deliveries with this one}; messages with more
--- than `most` deliveries; and the indexes of deleted messages.
+-- Returns up to `wanted` messages due for redelivery, each {index, body, deliveries with this one, released ones};
+-- messages with more than `most` deliveries that count; and the indexes of deleted messages.
 local function find_due(group, log, wanted, most)
   local alive, dead, gone = {}, {}, {}
   local due = redis.call("ZRANGEBYSCORE", group.due, "-inf", integer(now_ms), "LIMIT", 0, wanted)
@@ -34,10 +44,11 @@ local function find_due(group, log, wanted, most)
   for i, index in ipairs(due) do keys[i] = log.prefix .. index end
   local bodies, counts = redis.call("MGET", unpack(keys)), redis.call("HMGET", group.counts, unpack(due))
   for i, index in ipairs(due) do
-    local letter = {tonumber(index), bodies[i], (tonumber(counts[i]) or 1) + 1}
+    local deliveries, released = deliveries_of(counts[i])
+    local letter = {tonumber(index), bodies[i], deliveries + 1, released}
     if not bodies[i] then
       gone[#gone + 1] = index
-    elseif most > 0 and letter[3] > most then
+    elseif most > 0 and letter[3] - released > most then
       letter[3] = letter[3] - 1
       dead[#dead + 1] = letter
     else

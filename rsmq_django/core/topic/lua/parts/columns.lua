@@ -3,7 +3,8 @@ local function in_columns(reply, log, letters)
   local at, count, indexes = #reply, #letters, {}
   for i, letter in ipairs(letters) do
     indexes[i] = letter[1]
-    reply[at + i], reply[at + count + i], reply[at + 2 * count + i] = letter[1], letter[3], letter[2]
+    reply[at + i], reply[at + 2 * count + i] = letter[1], letter[2]
+    reply[at + count + i] = counted(letter[3], letter[4])
   end
   return append_extras(reply, log, indexes)
 end

@@ -5,7 +5,7 @@
 --   own: `read` = the last delivered index, while messages are in flight; skipped, dead; `forgot` = when (ms) messages
 --     in flight were forgotten, for example by a seek: later deliveries have other receipts
 --   pending: indexes in flight, scored with the index; due: the same, scored with their redelivery time (ms)
---   counts: index -> deliveries, from the second on; consumers: name -> last seen (ms)
+--   counts: index -> deliveries, from the second on (deliveries_of); consumers: name -> last seen (ms)
 --#include parts/counters
 
 local function forget_held(group)

@@ -13,7 +13,7 @@ local function held_by_receipt(group, first)
   if #indexes == 0 then return fitting end
   local counts, tail = redis.call("HMGET", group.counts, unpack(indexes)), receipt_end(group)
   for i, index in ipairs(indexes) do
-    if receipts[i] == "" or receipts[i] == (counts[i] or "1") .. tail then fitting[#fitting + 1] = index end
+    if receipts[i] == "" or receipts[i] == (counts[i] or "1"):match("^%d*") .. tail then fitting[#fitting + 1] = index end
   end
   return fitting
 end

@@ -1,0 +1,164 @@
+"""A group of a topic in a worker: a consumed one with its function, or one that is bridged to a queue."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import time
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+
+from ...conf.settings import QueueSettings
+from ...core import Client, Message, Queue
+from ...core.topic import Bridge, ConsumerGroup, Topic, TopicMessage
+from ...core.topic.group import BEAT_EVERY_S
+from ...core.topic.keys import dead_letter_topic
+from ...core.transport.backoff import ReconnectBackoff
+from ...queues import get_client, get_queue
+from ...tasks.topic_task import TopicBridge, TopicTask
+from ..delivery import Delivery, Handler, WorkQueue
+from ..outcomes import Settlement
+
+#: A group without messages is read this often: plain clients publish without a wake-up.
+READ_EVERY_S = 1.0
+#: The limit for messages that may be delivered any number of times.
+NO_LIMIT = 1_000_000
+
+
+@dataclass(slots=True, eq=False)
+class GroupState:
+    """What a consumed group and a bridge have in common: when to read, and whether something is left."""
+
+    group: ConsumerGroup
+    #: Notes that the group cannot be read or settled; the others of the connection continue.
+    damage: ReconnectBackoff
+    #: When to read next, on the monotonic clock.
+    read_at: float = 0.0
+    #: Whether the last read left nothing ready; None when that is not known.
+    is_drained: bool | None = None
+    #: Whether it left nothing at all, neither ready nor in flight.
+    is_empty: bool | None = None
+
+    @property
+    def topic_name(self) -> str:
+        """Return the name of the topic."""
+        return self.group.topic.name
+
+    @property
+    def wake_key(self) -> str:
+        """Return the key that a publish writes."""
+        return self.group.topic.keys.wake
+
+    @property
+    def next_read_at(self) -> float:
+        """Return when to read, on the monotonic clock."""
+        return max(self.read_at, self.damage.next_try_at)
+
+    def read_soon(self) -> None:
+        """Read with the next exchange: it is not known any more what is left."""
+        self.read_at, self.is_drained, self.is_empty = 0.0, None, None
+
+    def note_read(self, *, found: int, left: int, due_ms: int | None) -> None:
+        """Note the result of a read; `due_ms` is the time until a message in flight is delivered again."""
+        self.damage.over()
+        self.is_drained = found == left == 0
+        self.is_empty = self.is_drained and due_ms is None
+        wait_s = READ_EVERY_S if due_ms is None else min(READ_EVERY_S, due_ms / 1000 + 0.001)
+        self.read_at = time.monotonic() + wait_s if self.is_drained else 0.0
+
+
+@dataclass(slots=True, eq=False)
+class BridgeState(GroupState):
+    """A group whose messages are moved to a queue."""
+
+    bridge: Bridge = field(kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerState(GroupState):
+    """A group whose messages a function receives."""
+
+    task: TopicTask = field(kw_only=True)
+    #: The group for executions: its name, its function and the number of attempts.
+    work_queue: WorkQueue = field(kw_only=True)
+    #: Names of the reads whose messages are held: one message, or one batch.
+    out: set[str] = field(default_factory=set)
+    #: Outcomes that it refused while it was damaged.
+    refused: list[Settlement] = field(default_factory=list)
+    beat_at: float = math.inf
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether another read may be held."""
+        return len(self.out) < self.task.consumers
+
+    def reads(self, room: int, ended: Set[str]) -> list[int]:
+        """Return the numbers of messages to read, one for each call; `ended` reads are settled before it."""
+        free = min(room, self.task.consumers - len(self.out - ended))
+        if free <= 0:
+            return []
+        if self.task.batch is None:
+            return [free]
+        return [self.task.batch] * (free if self.read_at == 0.0 else 1)
+
+    def calls_of(self, count: int) -> int:
+        """Return how many calls of the function `count` messages of one read are."""
+        return count if self.task.batch is None else 1
+
+    def held(self, messages: Sequence[TopicMessage], began_at: float) -> list[Delivery]:
+        """Return the deliveries of one read."""
+        name = f"{self.work_queue.name} {next(self._numbers)}"
+        deliveries = []
+        for message in messages:
+            if self.task.batch is None:
+                name = f"{self.work_queue.name} {next(self._numbers)}"
+            self.out.add(name)
+            as_queues_know_it = Message(str(message.index), message.body, message.deliveries, None)
+            deliveries.append(
+                Delivery(self.work_queue, as_queues_know_it, message.attempt, began_at, batch=name, given=message)
+            )
+        if deliveries and self.beat_at == math.inf:
+            self.beat_at = began_at + BEAT_EVERY_S
+        return deliveries
+
+    def over(self, names: Sequence[str]) -> None:
+        """Note that all messages of these reads are settled."""
+        self.out.difference_update(names)
+        if not self.out:
+            self.beat_at = math.inf
+
+
+def consumer_state(task: TopicTask) -> ConsumerState:
+    """Return the state of the group that a function receives."""
+    client = get_client(task.connection)
+    group = ConsumerGroup(Topic(task.topic, client), task.group, task.options)
+    return ConsumerState(group, _damage(group), task=task, work_queue=_work_queue(task, group, client))
+
+
+def bridge_state(declared: TopicBridge) -> BridgeState:
+    """Return the state of a group that is moved to a queue."""
+    queue = get_queue(declared.queue)
+    group = ConsumerGroup(Topic(declared.topic, queue.client), declared.group, declared.options)
+    return BridgeState(group, _damage(group), bridge=Bridge(group, queue))
+
+
+def _damage(group: ConsumerGroup) -> ReconnectBackoff:
+    return ReconnectBackoff(f"topic {group.topic.name!r}, group {group.name!r}", server=group.client.connection)
+
+
+def _work_queue(task: TopicTask, group: ConsumerGroup, client: Client) -> WorkQueue:
+    lease_s = float(task.options.visibility_timeout_s)
+    settings = QueueSettings(
+        name=group.subject,
+        connection=task.connection,
+        visibility_timeout_s=math.ceil(lease_s),
+        max_attempts=task.options.max_deliveries or NO_LIMIT,
+        dead_letter=dead_letter_topic(task.topic),
+    )
+    # The Queue only provides its client; nothing is ever sent to it.
+    work_queue = WorkQueue(settings, Queue("topics", client), lease_s, "")
+    work_queue.group = group
+    work_queue.handler = Handler(task.module_path, task.func, task.call_options, inspect.iscoroutinefunction(task.func))
+    return work_queue
