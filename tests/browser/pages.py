@@ -30,6 +30,8 @@ RETRIED = fingerprint("shop.tasks.pay", "builtins.ConnectionError", "no answer")
 #: Of the longest kind, in one word.
 LONG_NAME = "reports_of_the_accounting_department_by_month_and_by_subsidiary"
 
+LONG_ERROR = "shop.integrations_of_parcel_services.client_errors.AddressCannotBeDelivered"
+
 PAGES = {
     "site": "/admin/",
     "index": "/admin/rsmq/",
@@ -86,11 +88,12 @@ def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str
     Queue(LONG_NAME, mail.client).create()
     held = mail.receive(visibility_timeout_s=600)
     assert held is not None
-    record = {"reason": "gave_up", "queue": "mail", "task": "shop.tasks.pay", "error": "builtins.ValueError"}
+    record = {"reason": "gave_up", "queue": "mail", "task": "shop.tasks.pay", "error": LONG_ERROR}
     died = dead.send(b'{"task": "shop.tasks.pay", "id": "t7", "args": [7], "kwargs": {"currency": "EUR"}}')
     server.redis.hset("rsmq::dead:mail-dead", died, json.dumps(record | {"message": "no such card", "traceback": "T"}))
+    attempt = {"error:1": json.dumps([LONG_ERROR, "Traceback"])}
     server.redis.hset(
-        "rsmq::result:t7", mapping={"status": "FAILED", "queue": "mail", "message": died, "worker:1": "w"}
+        "rsmq::result:t7", mapping={"status": "FAILED", "queue": "mail", "message": died, "worker:1": "w", **attempt}
     )
     call = json.dumps({"task": "tests.worker.site.tasks.toil", "args": ["slow", 3.5], "kwargs": {}})
     server.redis.hset("rsmq::result:t8", mapping={"status": "SUCCESSFUL", "queue": "default", "body": call})
