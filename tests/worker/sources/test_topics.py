@@ -305,7 +305,7 @@ def test_stopping_worker_lets_the_function_end(topic: Topic):
     with working() as worker:
         assert began.wait(60)
         worker.stop(within_s=60)
-        wait_until(lambda: worker._next_turn_at() == worker.stop_by)
+        wait_until(lambda: not worker._stopping.is_news)
         go_on.set()
 
     status = topic.group("billing").status()
