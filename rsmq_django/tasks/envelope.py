@@ -82,7 +82,7 @@ def encode_plain(head: str, task: str, task_id: str, args: Sequence[Any], kwargs
             positional = "".join(_encode(list(args), 0)) if args else "[]"
             by_name = "".join(_encode(dict(kwargs), 0)) if kwargs else "{}"
             return f'{head}{task_id}","args":{positional},"kwargs":{by_name}}}'.encode()
-        except ValueError:  # of a float or a text that JSON lacks
+        except (TypeError, ValueError):  # of a name, a float or a text that JSON lacks
             pass
     return encode(task, task_id, args, kwargs, None)
 

@@ -82,6 +82,17 @@ def test_values_that_json_lacks_are_the_same_errors_as_in_other_calls(value: Any
     assert (type(caught.value), str(caught.value)) == (type(expected.value), str(expected.value))
 
 
+@pytest.mark.parametrize("name", [("red", 1), b"red"], ids=["tuple", "bytes"])
+def test_names_that_json_lacks_are_the_same_errors_as_in_other_calls(paint: Task, name: Any):
+    with pytest.raises(TypeError) as expected:
+        encode(paint.module_path, "x" * 22, [], {name: 1}, None)
+    with pytest.raises(TypeError) as caught:
+        paint.enqueue_many([{name: 1}])
+
+    assert str(caught.value) == str(expected.value)
+    assert str(caught.value).startswith(f"arguments of {paint.module_path} cannot be sent as JSON: ")
+
+
 def test_cycle_is_an_error():
     cycle: list[Any] = []
     cycle.append(cycle)
