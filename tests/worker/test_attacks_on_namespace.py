@@ -369,6 +369,7 @@ def test_without_an_attacker_everything_runs(server: PrivateServer, shop: Callab
         assert (result.is_authentic, result.return_value) == (True, returned)
 
 
+@pytest.mark.deadline(600)
 @settings(max_examples=100, suppress_health_check=QUIET)
 @given(moves=ATTACKS)
 def test_a_random_writer_runs_nothing_on_sealed_queues(

@@ -16,6 +16,7 @@ from rsmq_django.queues import get_client, get_queue
 from rsmq_django.redrive import redrive
 from rsmq_django.tasks import TaskContext
 from rsmq_django.tasks.compat import InvalidTask
+from rsmq_django.worker.execute import execution
 from rsmq_django.worker.execute import resolve as unknown_tasks
 from rsmq_django.worker.lease.inflight import send_heartbeats
 from rsmq_django.worker.supervise.control import ProcessControl
@@ -60,11 +61,10 @@ def make_older(server: PrivateServer, message_id: str, *, seconds: int, receive_
     server.redis.hset("rsmq:default:Q", mapping=fields)
 
 
-def hidden_for_s(server: PrivateServer) -> float:
-    """Return for how long the only message is hidden from now on."""
-    ((_, score),) = server.redis.zrange("rsmq:default", 0, 0, withscores=True)
+def server_s(server: PrivateServer) -> float:
+    """Return the time of the server's clock."""
     seconds, microseconds = server.redis.time()
-    return float(score) / 1000 - seconds - microseconds / 1e6
+    return float(seconds) + microseconds / 1e6
 
 
 def test_call_of_an_unknown_task_waits_for_a_worker_that_has_the_task(graceful: None):
@@ -84,18 +84,26 @@ def test_call_of_an_unknown_task_waits_for_a_worker_that_has_the_task(graceful: 
     assert attempts == [1]
 
 
-def test_waits_of_such_a_call_grow(graceful: None, server: PrivateServer):
+def test_waits_of_such_a_call_grow(graceful: None, server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
+    waits: list[float] = []
+
+    def wait_s(*given: Any, **by_name: Any) -> float | None:
+        waits.append(unknown_tasks.unknown_task_wait_s(*given, **by_name) or 0.0)
+        return waits[-1]
+
+    monkeypatch.setattr(execution, "unknown_task_wait_s", wait_s)
     send_call()
 
-    waits = []
-    for _ in range(9):
-        work_off()
-        waits.append(hidden_for_s(server))
+    for count in range(1, 10):
+        began_s = server_s(server)
+        while len(waits) < count:
+            work_off()
+        ((_, due_ms),) = server.redis.zrange("rsmq:default", 0, 0, withscores=True)
+        assert began_s - 0.01 < due_ms / 1000 - waits[-1] < server_s(server) + 0.01, "it is due when its wait is over"
         pass_time(get_queue("default"), seconds=61)
 
-    assert 0 < waits[0] <= 1
-    assert all(2**number / 2 - 1 < wait <= 2**number for number, wait in enumerate(waits[:6]))
-    assert all(25 < wait <= 60 for wait in waits[6:])
+    assert all(2**number / 2 <= wait <= 2**number for number, wait in enumerate(waits[:6]))
+    assert all(30 <= wait <= 60 for wait in waits[6:])
 
 
 def test_it_is_a_dead_letter_when_its_grace_is_over(graceful: None, settings: Any):
