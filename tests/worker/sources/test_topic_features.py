@@ -196,6 +196,29 @@ def test_postponed_message_counts_no_attempt(topic: Topic):
     assert get_topic("orders.dlt").status().last == 0
 
 
+@pytest.mark.parametrize(
+    "written", ["2:99999999999999999999", "2:3", "0", "99999999999999999999:5", "9" * 400, "1e3", "-4", "many", ""]
+)
+def test_deliveries_that_another_program_wrote_stop_neither_the_worker_nor_the_message(
+    topic: Topic, server: PrivateServer, written: str
+):
+    group, tries = topic.group("billing"), list[tuple[int, int]]()
+
+    @topic_task("orders", group="billing", max_deliveries=3, backoff=fixed(0))
+    def bill(message: TopicMessage) -> None:
+        tries.append((message.deliveries, message.attempt))
+        if len(tries) == 1:
+            server.redis.hset(group.keys.counts, "1", written)
+            server.redis.zadd(group.keys.due, {"1": 1})
+            raise ValueError
+
+    topic.publish("a")
+    work()
+
+    assert tries == [(1, 1), (2, 2)]
+    assert (group.status().position, group.status().held) == (1, 0)
+
+
 @pytest.mark.parametrize("consumers", [1, 2])
 def test_group_runs_as_many_messages_at_a_time_as_it_has_consumers_in_order(topic: Topic, consumers: int):
     lock, running, most, order = threading.Lock(), [0], [0], list[int]()

@@ -8,10 +8,14 @@ local function let_go(group, indexes)
   return redis.call("ZREM", group.pending, unpack(indexes))
 end
 
--- A field of `counts`: the deliveries of a message, and after a colon how many of them were released unused.
+-- A field of `counts`: the deliveries of a message, and after a colon how many of them were released unused. Numbers that
+-- only another program can have written count as the first delivery.
+local MOST_DELIVERIES = 1e12
 local function deliveries_of(text)
   local deliveries, released = (text or "1"):match("^(%d+):?(%d*)$")
-  return tonumber(deliveries) or 1, tonumber(released) or 0
+  deliveries, released = tonumber(deliveries) or 1, tonumber(released) or 0
+  if deliveries < 1 or deliveries > MOST_DELIVERIES or released > deliveries then return 1, 0 end
+  return deliveries, released
 end
 
 local function counted(deliveries, released)
