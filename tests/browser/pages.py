@@ -91,10 +91,9 @@ def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str
     record = {"reason": "gave_up", "queue": "mail", "task": "shop.tasks.pay", "error": LONG_ERROR}
     died = dead.send(b'{"task": "shop.tasks.pay", "id": "t7", "args": [7], "kwargs": {"currency": "EUR"}}')
     server.redis.hset("rsmq::dead:mail-dead", died, json.dumps(record | {"message": "no such card", "traceback": "T"}))
-    attempt = {"error:1": json.dumps([LONG_ERROR, "Traceback"])}
-    server.redis.hset(
-        "rsmq::result:t7", mapping={"status": "FAILED", "queue": "mail", "message": died, "worker:1": "w", **attempt}
-    )
+    failed = {"status": "FAILED", "queue": "mail", "message": died, "worker:1": "w"}
+    failed |= {"error:1": json.dumps([LONG_ERROR, "Traceback"])}
+    server.redis.hset("rsmq::result:t7", mapping=failed)
     call = json.dumps({"task": "tests.worker.site.tasks.toil", "args": ["slow", 3.5], "kwargs": {}})
     server.redis.hset("rsmq::result:t8", mapping={"status": "SUCCESSFUL", "queue": "default", "body": call})
     some_retries(dead, server, record)
