@@ -1,12 +1,14 @@
 """An open socket, written and read with one system call each; redis-py's layers and Python's timeouts cost several.
 
 The kernel limits the waits instead: each write and each read to the timeout of the connection. TLS, sockets of gevent
-or eventlet, and Python without hiredis are served by redis-py's own methods.
+or eventlet, Python without hiredis, and processes with a timer whose signals interrupt each wait are served by
+redis-py's own methods.
 """
 
 from __future__ import annotations
 
 import select
+import signal
 import socket
 import struct
 from typing import Any
@@ -20,6 +22,7 @@ except ImportError:  # it is optional
     hiredis = None  # type: ignore[assignment]
 
 _CHUNK_BYTES = 65_536
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _INCOMPLETE = object()
 #: The same texts as redis-py's.
 _CLOSED = "Connection closed by server."
@@ -45,7 +48,7 @@ class Wire:
         """Return the wire of a connected socket; None for a socket that redis-py has to read and write."""
         sock = link._sock
         # The module tells the standard socket from TLS and from those that replace it.
-        if hiredis is None or type(sock).__module__ != "socket" or not timeout_s > 0:
+        if hiredis is None or type(sock).__module__ != "socket" or not timeout_s > 0 or _is_interrupted(timeout_s):
             return None
         limit = struct.pack("ll", int(timeout_s), round(timeout_s % 1 * 1e6) or int(timeout_s < 1))
         try:
@@ -82,3 +85,11 @@ class Wire:
             self._feed(data)
             reply = self._gets()
         return reply
+
+
+def _is_interrupted(wait_s: float) -> bool:
+    """Return whether a timer of this process, of a profiler say, sends signals at least once in each wait.
+
+    After a signal, Python calls the kernel again, which begins the wait anew: it would never end.
+    """
+    return any(0 < signal.getitimer(timer)[1] <= wait_s for timer in _TIMERS)

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import select
+import signal
 import socket
 import ssl
 import threading
@@ -70,6 +71,38 @@ def test_server_that_stops_answering_or_reading_is_an_unknown_outcome(tmp_path: 
 
     assert isinstance(caught.value.__cause__, redis.TimeoutError)
     assert link._sock is None, "its late replies have no reader"
+
+
+@contextmanager
+def ticking(interval_s: float) -> Iterator[None]:
+    """Interrupt this thread by a signal again and again, as the timer of a profiler does."""
+    handler_before = signal.signal(signal.SIGALRM, lambda *_: None)
+    timer_before = signal.setitimer(signal.ITIMER_REAL, interval_s, interval_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer_before)
+        signal.signal(signal.SIGALRM, handler_before)
+
+
+def test_timer_that_interrupts_each_wait_does_not_make_it_endless(tmp_path: Path):
+    with silent_server(tmp_path / "s") as url, ticking(0.05):
+        connection = Connection(url, timeout_s=15)
+        assert connection.exchange([("PING",)]) == [b"PONG"]
+        (link,) = connection._idle
+        assert link.wire is None, "the kernel begins each interrupted wait anew"
+        link._sock.settimeout(0.2)
+
+        with pytest.raises(OutcomeUnknown, match="Timeout reading from socket"):
+            connection.exchange([("PING",)])
+
+
+def test_timer_that_interrupts_less_often_than_the_timeout_changes_nothing(server: PrivateServer):
+    with ticking(3600):
+        connection = Connection(server.url, timeout_s=15)
+        connection.exchange([("PING",)])
+
+    assert connection._idle[0].wire is not None
 
 
 def test_request_and_reply_of_many_megabytes_come_through(server: PrivateServer):
