@@ -50,6 +50,21 @@ def test_cancelled_waiting_task_never_runs_and_its_arguments_are_deleted(
     assert get_queue("default").attributes().messages == 0
 
 
+@pytest.mark.parametrize("field", [None, ""], ids=["missing", "empty"])
+def test_record_without_the_id_of_its_message_is_not_cancelled(
+    project: Configure, server: PrivateServer, field: str | None
+):
+    result = declare(lambda number: None).enqueue(7)
+    if field is None:
+        server.redis.hdel(f"rsmq::result:{result.id}", "message")
+    else:
+        server.redis.hset(f"rsmq::result:{result.id}", "message", field)
+
+    assert not cancel(result.id)
+
+    assert get_queue("default").attributes().messages == 1
+
+
 def test_result_of_a_cancelled_task_has_the_cancellation(project: Configure):
     declared = declare(lambda number: None)
     result = declared.enqueue(7)

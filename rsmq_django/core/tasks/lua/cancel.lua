@@ -20,7 +20,7 @@ local messages, settings, releases, result, cancelled = KEYS[1], KEYS[2], KEYS[3
 local dead_records = KEYS[6]
 
 local first, advance = 1, nil
-if ARGV[1] == "" then
+if #KEYS > 6 then -- the id of the message may be "", of a damaged record
 --#include tasks/workflow/parts/member
   advance = is_awaited() and member_failed
 end
