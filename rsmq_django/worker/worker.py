@@ -335,11 +335,11 @@ class Worker:
         # Before the coroutines are cancelled: a coroutine that ends at once because of that is unfinished, too.
         waiting, running = list(executions_of(self.pool.take_back())), list(executions_of(self.pool.running()))
         unfinished = [(each, each.end_unfinished()) for each in [*waiting, *running] if not each.is_settled]
-        self.pool.cancel_coroutines()
         left_to_supervisor = self._left_to_supervisor(running)
         for execution, outcome in unfinished:
             if not (execution in left_to_supervisor and isinstance(outcome, Released)):
                 execution.sink.settle(execution, outcome)
+        self.pool.cancel_coroutines()  # only now: their ends are not settled again
         for source in self.sources:
             source.flush()
         if self._is_orphan:

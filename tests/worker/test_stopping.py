@@ -13,7 +13,8 @@ from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import TaskContext
 from rsmq_django.worker.execute import pool
 from rsmq_django.worker.execute.execution import Execution
-from rsmq_django.worker.outcomes import NOTHING_RETURNED
+from rsmq_django.worker.outcomes import NOTHING_RETURNED, Outcome
+from rsmq_django.worker.sources.queues import QueueSource
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
@@ -251,6 +252,25 @@ def test_other_worker_takes_over_messages_queued_behind_slow_tasks(
     gate.open.set()
     stuck.stop(within_s=60)
     thread.join(90)
+
+
+def test_coroutines_that_a_stop_cuts_off_are_settled_once(project: Configure, monkeypatch: pytest.MonkeyPatch):
+    gate, settled = Gate(), list[str]()
+    task = gate.task(is_async=True)
+    task.enqueue_many([[number] for number in range(5)])
+    settle = QueueSource.settle
+
+    def settle_and_note(source: QueueSource, execution: Execution, outcome: Outcome) -> None:
+        settled.append(execution.delivery.message.id)
+        settle(source, execution, outcome)
+
+    monkeypatch.setattr(QueueSource, "settle", settle_and_note)
+    with working() as worker:
+        wait_until(lambda: len(gate.begun) == 5)
+        worker.stop(within_s=0)
+        wait_until(lambda: worker.pool.is_idle)
+
+    assert len(settled) == len(set(settled)) == 5
 
 
 def test_stopping_an_idle_worker_ends_it(project: Configure):

@@ -278,6 +278,8 @@ class Execution(AttemptState):
     def end(self, result: Result) -> Outcome:
         """Decide on the outcome, hand it over and announce it."""
         outcome = self.decide(result)
+        if self._was_cut_off(outcome):
+            return outcome
         self.sink.settle(self, outcome)
         if self.notifier.successes_are_news or not isinstance(outcome, Succeeded):
             self.sink.flush_soon()  # listeners may take long
@@ -287,6 +289,8 @@ class Execution(AttemptState):
     async def aend(self, result: Result) -> Outcome:
         """See end()."""
         outcome = self.decide(result)
+        if self._was_cut_off(outcome):
+            return outcome
         self.sink.settle(self, outcome)
         if self.notifier.successes_are_news or not isinstance(outcome, Succeeded):
             self.sink.flush_soon()
@@ -307,6 +311,10 @@ class Execution(AttemptState):
             self.unfinished_as = self.decide(Raised(call.asked_to_end_with()))
         self.interrupted = True
         return self.unfinished_as or Released()
+
+    def _was_cut_off(self, outcome: Outcome) -> bool:
+        """Return whether the stopping worker has handed over the outcome already; a success counts nevertheless."""
+        return self.interrupted and self.is_settled and not isinstance(outcome, Succeeded)
 
     def abandon(self) -> None:
         """Abandon this attempt without an outcome: something other than the function failed."""
