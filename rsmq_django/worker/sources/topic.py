@@ -195,9 +195,9 @@ class TopicGroupSource:
             return []
         self._drop_abandoned()
         settle_steps = self._settle_steps()
-        steps: list[TopicStep] = [*settle_steps, *self._renew_steps(now)]
+        ending = [settlement.delivery for step in settle_steps for settlement in step.settlements]
+        steps: list[TopicStep] = [*settle_steps, *self._renew_steps(now, ending)]
         if self._may_fetch():
-            ending = [settlement.delivery for step in settle_steps for settlement in step.settlements]
             ended = frozenset(self.leases.completed_batches(ending))
             steps += [RegisterStep(register_call(name), self._unlisted, name) for name in self._unlisted]
             steps += self._read_steps(room, at_most, now, ended)
@@ -336,10 +336,12 @@ class TopicGroupSource:
 
     # -- Leases -------------------------------------------------------------------------------------------------------
 
-    def _renew_steps(self, now: float) -> list[TopicStep]:
+    def _renew_steps(self, now: float, ending: Iterable[Delivery]) -> list[TopicStep]:
+        """Return the renewals that are due; `ending` are the messages that are settled in the same exchange."""
         steps: list[TopicStep] = []
         if self.leases.may_be_due(now):
-            ended = {each.delivery for state in self.consumers.values() for each in state.refused}
+            # Renewing a message whose outcome is decided could delay it: a retry would come a lease later.
+            ended = {*ending, *(each.delivery for each in self._refused)}
             ended.update(each.delivery for each in list(self._settled))
             due: dict[tuple[str, int], list[Delivery]] = {}
             for delivery in self.leases.due(now, ended):
@@ -397,8 +399,8 @@ class TopicGroupSource:
         self._expect_news(state, done.last)
 
     def _expect_news(self, state: GroupState, last: int) -> None:
-        if state.is_drained:
-            self.wake_ups.expect(state.wake_key, last)
+        if state.is_drained and self.wake_ups.expect(state.wake_key, last):
+            state.read_at = 0.0  # published before the reply of this read arrived
 
     # -- Time of the next exchange ------------------------------------------------------------------------------------
 

@@ -49,13 +49,18 @@ class TopicWakeUp:
         """Start the thread, which waits after expect() was called."""
         self._thread.start()
 
-    def expect(self, wake_key: str, last: int) -> None:
-        """Wait for a publish after index `last`: a group has read all messages up to it."""
+    def expect(self, wake_key: str, last: int) -> bool:
+        """Wait for a publish after index `last`: a group has read all messages up to it.
+
+        Returns whether a later one is known already: the thread may be waiting for those after that.
+        """
         with self._lock:
+            is_known = self._known.get(wake_key, 0) > last
             self._known[wake_key] = last
             self._news.discard(wake_key)
             self._busy.discard(wake_key)
         self._is_expected.set()
+        return is_known
 
     def stop_soon(self) -> None:
         """Stop waiting."""
@@ -121,9 +126,9 @@ class TopicWakeUps:
         for each in self._by_tag.values():
             each.start()
 
-    def expect(self, wake_key: str, last: int) -> None:
-        """Wait for a publish after index `last`."""
-        self._by_tag[_tag(wake_key)].expect(wake_key, last)
+    def expect(self, wake_key: str, last: int) -> bool:
+        """Wait for a publish after index `last`; returns whether a later one is known already."""
+        return self._by_tag[_tag(wake_key)].expect(wake_key, last)
 
     def stop(self) -> None:
         """Stop waiting; returns when the threads have ended or after two seconds."""

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,9 +19,11 @@ from rsmq_django.core.topic import Topic, TopicMessage
 from rsmq_django.management.commands.rsmq_worker import chosen_topics
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task
+from rsmq_django.tasks.retry import Postpone
 from rsmq_django.topics import get_topic
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.execute.invoke import Raised, connections_kept
+from rsmq_django.worker.fetch.wakeup import Wakeup
 from rsmq_django.worker.outcomes import RetryIn
 from rsmq_django.worker.report.notifications import Notifier
 from rsmq_django.worker.sources.source import SourceContext
@@ -608,6 +611,52 @@ def test_only_leased_messages_are_renewed_when_it_is_time(topic: Topic, server: 
     source.exchange(0)
     assert source.is_idle
     assert topic.group("billing").status().held == 0
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), Postpone(after_s=0)], ids=["retry", "postpone"])
+def test_message_to_try_again_is_not_renewed_in_the_exchange_that_settles_it(topic: Topic, error: Exception):
+    @topic_task("orders", group="billing", visibility_timeout_s=300, backoff=fixed(0))
+    def bill(message: TopicMessage) -> None:
+        for held in source.leases.held():  # it kept the main loop from its renewals, and then failed
+            held.renewed_at -= 200
+        source.leases._quiet_until = 0.0
+        raise error
+
+    source = topic_source()
+    topic.publish("1")
+    step(source)
+    source.exchange(0)
+
+    assert source.is_idle
+    assert topic.group("billing").status().due == 1
+
+
+def test_publish_that_is_noticed_before_the_reply_of_a_read_that_missed_it_is_read_at_once(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+):
+    news: list[float] = []
+    topic_task("orders", group="billing")(lambda message: None)
+    context = SourceContext(notifier=Notifier("w1"), poll_interval_s=1, wake=lambda: news.append(0.0))
+    (source,) = make_topic_sources(None, context)
+    run_many = source.client.run_many
+
+    def run_and_publish(calls: Any) -> Any:
+        monkeypatch.setattr(source.client, "run_many", run_many)
+        replies = run_many(calls)
+        topic.publish("late")
+        wait_until(lambda: news)
+        return replies
+
+    with closing(Wakeup()) as wakeup:
+        source.start(wakeup, lambda: True)
+        try:
+            source.exchange(1)
+            monkeypatch.setattr(source.client, "run_many", run_and_publish)
+            consumer_of(source).read_soon()
+            assert source.exchange(1) == []
+            assert consumer_of(source).next_read_at == 0.0
+        finally:
+            source.stop()
 
 
 def test_lease_that_another_consumer_has_is_noted_as_lost(topic: Topic):
