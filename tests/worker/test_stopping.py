@@ -11,7 +11,7 @@ import pytest
 from rsmq_django.core.transport.call import load_script
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import TaskContext
-from rsmq_django.worker.execute import pool
+from rsmq_django.worker.execute import invoke, pool
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.outcomes import NOTHING_RETURNED, Outcome
 from rsmq_django.worker.sources.queues import QueueSource
@@ -271,6 +271,23 @@ def test_coroutines_that_a_stop_cuts_off_are_settled_once(project: Configure, mo
         wait_until(lambda: worker.pool.is_idle)
 
     assert len(settled) == len(set(settled)) == 5
+
+
+def test_coroutine_that_is_cut_off_between_its_end_and_its_outcome_is_no_failed_step(
+    project: Configure, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(invoke, "is_check_due", lambda _now: True)
+    monkeypatch.setattr(invoke, "close_unusable_connections_async", never)
+    gate = Gate()
+    gate.task(is_async=True).enqueue()
+    with working() as worker:
+        wait_until(lambda: gate.begun)
+        worker.stop(within_s=0)
+
+    assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_stopping_an_idle_worker_ends_it(project: Configure):

@@ -342,8 +342,10 @@ class Pool:
                 self._note_awaited(execution)
                 for each in execution.ack_waiters:
                     await each.await_release()
-        except BaseException:
-            _abandon(execution)
+        except BaseException as error:
+            # What a stop has cut off has its outcome already, even where that was between the function and its end.
+            if not (execution.interrupted and isinstance(error, asyncio.CancelledError)):
+                _abandon(execution)
         finally:
             del self._coroutines[execution]
             self._begun -= 1
