@@ -184,10 +184,22 @@ def check_functions(settings: Settings) -> Iterator[CheckMessage]:
         said = f"The project's tasks cannot be imported: {error!r}"
         yield checks.Warning(said, hint="The worker will not start until this is fixed.", id="rsmq.W030")
     else:
+        yield from check_topics()
         for app, module in unimported_modules():
             hint = f"Import it in ready() of the AppConfig of {app.name!r}, or in {app.name}.tasks."
             said = f"{module} declares tasks, but workers do not import it: they import only modules named tasks."
             yield checks.Warning(said, hint=hint, id="rsmq.W031")
+
+
+def check_topics() -> Iterator[CheckMessage]:
+    """Check that declared topic tasks and bridges name topics, queues and connections of the settings."""
+    from .tasks.topic_task import check_topic_tasks
+
+    try:
+        check_topic_tasks()
+    except ImproperlyConfigured as error:
+        hint = "No worker starts until this is fixed: correct the topic task or bridge that names it, or the settings."
+        yield checks.Error(f"{error}", hint=hint, id="rsmq.E015")
 
 
 def check_schedules(settings: Settings) -> Iterator[CheckMessage]:

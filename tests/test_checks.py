@@ -212,6 +212,26 @@ def test_tasks_that_cannot_be_imported_are_a_warning(tasks_module: Callable[[str
     assert "division by zero" in message.msg
 
 
+@pytest.mark.parametrize(
+    ("declaration", "said"),
+    [
+        ("bridge_topic('orders', group='copy', queue='defualt')", "Queue 'defualt' is not in RSMQ['QUEUES']."),
+        ("bridge_topic('ordres', group='copy', queue='default')", "Topic 'ordres' is not in RSMQ['TOPICS']."),
+    ],
+)
+def test_bridge_of_a_misspelt_topic_or_queue_is_an_error(
+    tasks_module: Callable[[str], None], settings, monkeypatch: pytest.MonkeyPatch, declaration: str, said: str
+):
+    monkeypatch.setattr(import_module("rsmq_django.tasks.topic_task"), "_tasks", {})
+    settings.RSMQ = SERVER | {"TOPICS": ["orders"]}
+    tasks_module(f"from rsmq_django.tasks import bridge_topic\n{declaration}")
+
+    message = the_only_one()
+
+    assert (message.id, message.level) == ("rsmq.E015", checks.ERROR)
+    assert message.msg.startswith(said)
+
+
 JOBS = """
 from rsmq_django.tasks import task
 

@@ -88,11 +88,12 @@ class Command(SuggestingCommand):
         if lifeline is not None:
             supervisor.end_with(lifeline)
         if options["verbosity"]:
-            names = ", ".join([*(queue.name for queue in queues), *supervisor.options.worker.reliable])
+            worker = supervisor.options.worker
+            topics = [f"topic {name}" for name in worker.topics or ()]
+            names = ", ".join([*(queue.name for queue in queues), *worker.reliable, *topics])
             processes = supervisor.options.processes
             with_processes = "1 process" if processes == 1 else f"{processes} processes"
-            worker_id = supervisor.options.worker.worker_id
-            self.stdout.write(f"worker {worker_id} works on {names} with {with_processes}; Ctrl-C stops it")
+            self.stdout.write(f"worker {worker.worker_id} works on {names} with {with_processes}; Ctrl-C stops it")
         if supervisor.options.relays_outbox and (options["batch"] or options["burst"]):
             relay_first()
         return supervisor.run()

@@ -184,8 +184,7 @@ def log_outcome(attempt: AttemptState, outcome: Outcome) -> None:
             text = "%s failed on attempt %d of %d, retry in %.1f s: %s [%s]"
             logger.warning(text, what, number, most, after_s, one_line(error), message_id, extra=extra)
         case Dead(reason, error, traceback_text):
-            kind = "queue" if delivery.given is None else "topic"
-            fate = "discarded" if isinstance(outcome, Discarded) else f"moved to its dead-letter {kind}"
+            fate = "discarded" if isinstance(outcome, Discarded) else _fate(delivery)
             text = f"%s failed for good (%s) on attempt %d, {fate}: %s [%s]"
             why = one_line(error).removeprefix(f"{Unreadable.__name__}: ")  # the reason contains this already
             _log_error(text, (what, reason, number, why, message_id), traceback_text.rstrip(), extra)
@@ -198,6 +197,13 @@ def log_outcome(attempt: AttemptState, outcome: Outcome) -> None:
         case Released():
             text = "%s was released unfinished, another worker can run it at once [%s]"
             logger.info(text, what, message_id, extra=extra)
+
+
+def _fate(delivery: Delivery) -> str:
+    """Return where a message goes that has failed for good."""
+    if delivery.work_queue.reliable is not None:
+        return "kept as dead in its queue"
+    return "moved to its dead-letter queue" if delivery.given is None else "moved to its dead-letter topic"
 
 
 def _log_error(text: str, args: tuple[object, ...], traceback_text: str, extra: dict[str, Any]) -> None:

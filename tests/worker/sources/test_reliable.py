@@ -138,7 +138,9 @@ def test_failed_attempt_is_released_with_its_backoff_and_the_attempts_are_counte
     assert (orders.statistics().total_nacked, orders.statistics().total_acked) == (2, 1)
 
 
-def test_message_that_used_up_its_attempts_is_dead_with_the_reason(orders: ReliableQueue):
+def test_message_that_used_up_its_attempts_is_dead_with_the_reason(
+    orders: ReliableQueue, caplog: pytest.LogCaptureFixture
+):
     @consumer("orders", max_attempts=2, backoff=fixed(0))
     def fail(message: Message) -> None:
         raise ValueError("no such\norder")
@@ -150,6 +152,7 @@ def test_message_that_used_up_its_attempts_is_dead_with_the_reason(orders: Relia
     [dead] = orders.messages("dead")
     assert (dead.id, dead.body, dead.deliveries) == (message_id, b"x", 2)
     assert dead.consumer.startswith("attempts_used_up: ") and "no such" in dead.consumer
+    assert "on attempt 2, kept as dead in its queue: " in caplog.text
 
 
 def test_message_that_is_not_a_task_is_dead_at_once_and_does_not_stop_the_worker(orders: ReliableQueue):

@@ -415,6 +415,7 @@ def test_killed_worker_loses_no_message(server: PrivateServer, start_worker: Sta
     second = start_worker("--processes", "1", "--burst", topic=topic.name)
 
     assert second.wait() == 0, second.output
+    assert "topic noted with 1 process" in second.output
     assert set(journal.names("message")) == {str(n) for n in range(40)}
 
 
