@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from .places import BUILD_DIR
 
@@ -28,7 +29,8 @@ def compiled(source: Path, *options: str, name: str) -> Path:
     if compiler is None:
         raise NoCompiler("there is no C compiler named cc (Debian: apt-get install gcc libc6-dev)")
     BUILD_DIR.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_suffix(".new")
-    subprocess.run([compiler, *options, "-O2", "-o", str(unfinished), str(source)], check=True)
-    unfinished.replace(target)
+    with TemporaryDirectory(dir=BUILD_DIR) as directory:  # of its own: other threads and processes may compile, too
+        unfinished = Path(directory) / target.name
+        subprocess.run([compiler, *options, "-O2", "-o", str(unfinished), str(source)], check=True)
+        unfinished.replace(target)
     return target

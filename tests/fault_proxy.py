@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
+#: asyncio makes the transport of a connection, tells its protocol and starts the task in a turn of the loop each.
+TURNS_TO_ACCEPT = 10
 CHUNK_BYTES = 65_536
 
 
@@ -139,7 +141,12 @@ class FaultProxy:
         except* (OSError, asyncio.IncompleteReadError):
             pass  # a peer that vanishes is what this file is for
         finally:
-            upstream_writer.close()
+            self._close_upstream(upstream_writer)
+
+    def _close_upstream(self, writer: asyncio.StreamWriter) -> None:
+        if self._is_closing:
+            writer.transport.abort()  # what it has not sent would keep it open
+        writer.close()
 
     async def _open_upstream(self) -> Streams:
         if self._upstream.scheme == "unix":
@@ -221,7 +228,8 @@ class FaultProxy:
         self._is_closing = True
         self._open_gates()
         self._server.close()
-        await asyncio.sleep(0)  # a connection that was accepted in this turn has its task in the next one
+        for _ in range(TURNS_TO_ACCEPT):  # a connection that was accepted in this turn has its task some turns later
+            await asyncio.sleep(0)
         while self._tasks:
             for client in list(self._clients):
                 _reset(client)

@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
-from benchmarks import features, guard
+from benchmarks import compiling, features, guard
 from benchmarks.__main__ import OUR_FIGURES
 from benchmarks.accounting import RECORD
 from benchmarks.goals import COUNTED, MEASURED_APART, NEEDS_PEERS, goals
@@ -309,3 +311,21 @@ def test_peer_has_the_actions_that_the_driver_uses(peer):
 
     assert {"work", "send_one"} <= functions
     assert ("send_bulk" in functions) == peer.has_bulk
+
+
+def test_two_threads_may_compile_the_same_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source, both = tmp_path / "source.c", Barrier(2, timeout=60)
+    source.write_text("int one = 1;")
+
+    def compiler(command: list[str], *, check: bool) -> None:
+        Path(command[command.index("-o") + 1]).write_text("made")
+        both.wait()
+
+    monkeypatch.setattr(compiling, "BUILD_DIR", tmp_path / "built")
+    monkeypatch.setattr(shutil, "which", lambda _name: "cc")
+    monkeypatch.setattr(subprocess, "run", compiler)
+    with ThreadPoolExecutor() as pool:
+        made = list(pool.map(lambda _: compiling.compiled.__wrapped__(source, name="{}.so"), range(2)))
+
+    assert made[0] == made[1]
+    assert [each.read_text() for each in (tmp_path / "built").iterdir()] == ["made"]

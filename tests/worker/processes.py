@@ -108,3 +108,10 @@ def start_worker(server: PrivateServer, journal: Journal, tmp_path: Path) -> Ite
     yield start
     for worker in started:
         worker.destroy()
+
+
+def hold_still(pid: int) -> None:
+    """Stop a process until SIGCONT, and wait until each of its threads stands still: a signal takes effect later."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = Path(f"/proc/{pid}/task")
+    wait_until(lambda: all(") T " in (each / "stat").read_text() for each in threads.iterdir()))

@@ -14,7 +14,7 @@ from rsmq_django.core.transport.call import load_script
 from rsmq_django.worker.fetch.polling import MAX_CONNECTIONS, TURN_S, IdleTurns
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.processes import StartWorker
+from tests.worker.processes import StartWorker, hold_still
 from tests.worker.site import tasks
 from tests.worker.site.journal import Journal
 from tests.worker.workshop import Configure
@@ -135,7 +135,7 @@ def test_a_message_is_fetched_although_the_first_process_in_turn_hangs(
     assert len(pids) == 2
 
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        hold_still(pid)
         name = f"while {pid} stands still".replace(" ", "-")
         tasks.write.enqueue(name)
         wait_until(lambda: name in journal.names("end"))  # noqa: B023
