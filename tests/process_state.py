@@ -27,6 +27,7 @@ from django.utils import timezone, translation
 
 from rsmq_django.signals import lease_lost, message_dead_lettered
 from rsmq_django.tasks.compat import task_enqueued, task_finished, task_started
+from rsmq_django.tasks.running import current_run
 
 #: Loggers whose names begin with these are read, and the root logger.
 LOGGERS = ("rsmq_django", "django", "asyncio")
@@ -193,6 +194,7 @@ PARTS = {
         partial(signal.pthread_sigmask, signal.SIG_BLOCK, ()), partial(signal.pthread_sigmask, signal.SIG_SETMASK)
     ),
     "receivers of Django signals": Part(_receivers, _put_receivers_back),
+    "current task": Part(current_run.get, current_run.set),
     "language": Part(translation.get_language, _put_language_back),
     "time zone": Part(timezone.get_current_timezone, _put_timezone_back),
     "URLconf": Part(urls.get_urlconf, urls.set_urlconf),

@@ -375,6 +375,26 @@ def test_messages_of_topics_go_to_the_functions_that_follow_them(kit: Kit):
     assert kit.run_topics() == []
 
 
+def test_after_the_messages_of_topics_were_run_the_test_itself_is_not_a_task(kit: Kit):
+    inside: list[str] = []
+
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        inside.append(current_task().path)
+
+    @topic_task("orders", group="stock")
+    async def count(message: TopicMessage) -> None:
+        inside.append(current_task().path)
+
+    publish("orders", "a")
+
+    kit.run_topics()
+
+    assert len(inside) == 2
+    with pytest.raises(RuntimeError, match="no task runs here"):
+        current_task()
+
+
 def test_a_function_of_a_topic_that_fails_gets_the_message_again_when_time_has_passed(kit: Kit):
     @topic_task("orders", group="billing", max_deliveries=2, backoff=fixed(60))
     def bill(message: TopicMessage) -> None:

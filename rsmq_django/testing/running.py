@@ -15,6 +15,7 @@ from ..worker.delivery import WorkQueue
 from ..worker.execute.batch import in_batches
 from ..worker.execute.execution import Execution
 from ..worker.execute.invoke import connections_kept
+from ..worker.execute.pool import Runnable
 from ..worker.fetch.queues import queue_settings, work_queues_by_client
 from ..worker.outcomes import Dead, Outcome, RetryIn, Succeeded
 from ..worker.report.notifications import Notifier
@@ -68,10 +69,17 @@ class Burst:
         executions = [Execution(delivery, sink=recorder, notifier=self._notifier) for delivery in deliveries]
         for runnable in in_batches(executions):
             with connections_kept():
-                _ = async_to_sync(runnable.arun)() if runnable.is_async else runnable.run()
-            current_run.set(None)  # the test itself is not a task
+                run_here(runnable)
         runs += [_run_of(execution, recorder.outcomes[execution]) for execution in executions]
         return bool(deliveries) or not source.is_drained
+
+
+def run_here(runnable: Runnable) -> None:
+    """Run a call in this thread, which is no longer inside of a task afterwards."""
+    try:
+        _ = async_to_sync(runnable.arun)() if runnable.is_async else runnable.run()
+    finally:
+        current_run.set(None)
 
 
 class _RecordingSink:

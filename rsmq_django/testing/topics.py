@@ -8,8 +8,6 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
-from asgiref.sync import async_to_sync
-
 from ..conf.options import nearest
 from ..core.limits import MAX_BATCH
 from ..core.topic import TopicMessage
@@ -22,6 +20,7 @@ from ..worker.execute.invoke import connections_kept
 from ..worker.report.notifications import Notifier
 from ..worker.sources.source import SourceContext
 from ..worker.sources.topic import TopicGroupSource, sources_of
+from .running import run_here
 
 #: Limit for functions that endlessly publish to their own topic.
 MOST_RUNS = 10_000
@@ -73,10 +72,7 @@ def _advance(source: TopicGroupSource) -> bool:
     executions = [Execution(each, sink=source, notifier=source.notifier) for each in deliveries]
     source.note_arrived(executions)
     for runnable in source.in_calls(source.admit(executions)):
-        if runnable.is_async:
-            async_to_sync(runnable.arun)()
-        else:
-            runnable.run()
+        run_here(runnable)
     return source.is_idle and bool(source.is_drained)
 
 
