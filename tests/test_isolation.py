@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from django import urls
@@ -22,6 +23,7 @@ from django.utils import timezone, translation
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.errors import RedisFailure
 from rsmq_django.signals import lease_lost
+from rsmq_django.tasks.running import current_run
 from tests import deadline, leftovers, process_state
 from tests.chaos.fleet import is_there
 from tests.redis_server import PrivateServer
@@ -115,6 +117,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     "handlers of system signals": lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
     "blocked system signals": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]),
     "receivers of Django signals: 'lease_lost'": lambda: lease_lost.connect(lambda **_: None, weak=False),
+    "current task": lambda: current_run.set(Mock()),
     "language": lambda: translation.activate("de"),
     "time zone": lambda: timezone.activate("Asia/Tokyo"),
     "URLconf": lambda: urls.set_urlconf("tests.urls"),
