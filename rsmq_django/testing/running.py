@@ -20,6 +20,7 @@ from ..worker.fetch.queues import queue_settings, work_queues_by_client
 from ..worker.outcomes import Dead, Outcome, RetryIn, Succeeded
 from ..worker.report.notifications import Notifier
 from ..worker.sources.queues import QueueSource
+from ..worker.sources.source import SourceContext
 
 #: Worker name in results.
 WORKER_ID = "test"
@@ -55,7 +56,8 @@ class Burst:
 
     def __init__(self, client: Client, queues: Sequence[WorkQueue]) -> None:
         notifier = Notifier(WORKER_ID)
-        self._source = QueueSource(client, queues, notifier=notifier, poll_interval_s=1.0, wake=lambda: None)
+        context = SourceContext(notifier=notifier, poll_interval_s=1.0, wake=lambda: None, ends_by_itself=True)
+        self._source = QueueSource(client, queues, context)
         self._notifier = notifier
 
     def turn(self, runs: list[Run]) -> bool:

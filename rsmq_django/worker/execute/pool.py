@@ -10,12 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from ...core.log_lines import get_logger
 from ...tasks.interrupts import TaskCancelled
 from ..delivery import AckWaiter
+from .handoff import Handoff
 from .interrupt import Interruptions, TimeLimit
 from .invoke import share_handlers
 
@@ -74,7 +74,7 @@ class Pool:
         self._renews_threads = renews_threads
         self._async_tasks = async_tasks
         self._wake = wake
-        self._todo: SimpleQueue[Runnable | None] = SimpleQueue()
+        self._todo: Handoff[Runnable | None] = Handoff()
         #: The runnable of each thread, and how many runs it has ended. Each slot has one writer, so there is no lock.
         self._now: list[Runnable | None] = [None] * threads
         self._ended = [0] * threads
@@ -182,7 +182,7 @@ class Pool:
                 self._is_begin_planned = True
                 self._loop.call_soon_threadsafe(self._begin_arrived)
         else:
-            if self._todo.empty():
+            if not self._todo.qsize():
                 self._moved_at = time.monotonic()
             self._handed_out += 1
             self._todo.put(execution)
@@ -190,7 +190,7 @@ class Pool:
     def take_back(self) -> list[Runnable]:
         """Return the runnables that wait for a thread or for a free coroutine slot, and drop them here."""
         taken: list[Runnable] = []
-        with contextlib.suppress(Empty):
+        with contextlib.suppress(IndexError):
             while True:
                 execution = self._todo.get_nowait()
                 if execution is not None:
@@ -206,7 +206,7 @@ class Pool:
     def is_stuck(self) -> bool:
         """Return whether messages wait behind tasks that have all been running for a while."""
         now = time.monotonic()
-        return (not self._todo.empty() and now - self._moved_at > STUCK_AFTER_S) or (
+        return (self._todo.qsize() > 0 and now - self._moved_at > STUCK_AFTER_S) or (
             bool(self._arrived) and now - self._async_moved_at > STUCK_AFTER_S
         )
 
@@ -273,7 +273,9 @@ class Pool:
     def _work(self, number: int) -> None:
         share_handlers()
         get, now_running, ended = self._todo.get, self._now, self._ended
-        while (execution := get()) is not None:
+        waiter = threading.Lock()
+        waiter.acquire()
+        while (execution := get(waiter)) is not None:
             now_running[number] = execution
             if execution.time_limit is not None:
                 execution.time_limit.on_start = self._wake

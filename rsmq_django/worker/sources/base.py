@@ -56,6 +56,7 @@ class BaseSource(ABC):
         poll_schedule: PollSchedule,
         wake: Callable[[], None],
         shared_state: SharedState | None = None,
+        ends_by_itself: bool = False,
     ) -> None:
         self.client = client
         self.notifier = notifier
@@ -68,6 +69,7 @@ class BaseSource(ABC):
         self.poll_schedule = poll_schedule
         self.pending = PendingSettlements(client)
         self._wake = wake
+        self._ends_by_itself = ends_by_itself
         self._shared_state = shared_state
         #: Whether the last fetch found no message at all, neither ready nor invisible; None before the first fetch.
         self.is_empty: bool | None = None
@@ -267,7 +269,7 @@ class BaseSource(ABC):
                 self._shared_state.note_poll()
         if not self.pending.refused:
             self.pending.damage.over()
-        if self.is_idle and any(isinstance(step, SettleStep) for step in steps):
+        if self._ends_by_itself and self.is_idle and any(isinstance(step, SettleStep) for step in steps):
             # The settled message may have been the last one, which `until_empty` waits for. A fetch in the same
             # exchange does not show that: a script that the server did not know yet is carried out after it.
             self.poll_schedule.fetch_soon()

@@ -24,6 +24,7 @@ def make_sources(
             poll_interval_s=context.poll_interval_s,
             wake=context.wake,
             shared_state=context.shared_state,
+            ends_by_itself=context.ends_by_itself,
         ),
         *make_topic_sources(topics, context),
     ]
@@ -31,15 +32,6 @@ def make_sources(
 
 def _make_queue_sources(queues: Sequence[QueueSettings], context: SourceContext) -> list[QueueSource]:
     return [
-        QueueSource(
-            client,
-            work_queues,
-            notifier=context.notifier,
-            poll_interval_s=context.poll_interval_s,
-            wake=context.wake,
-            shared_state=context.shared_state,
-            idle_turns=context.idle_turns,
-            connection_number=number,
-        )
+        QueueSource(client, work_queues, context, connection_number=number)
         for number, (client, work_queues) in enumerate(work_queues_by_client(queues, context.notifier.worker_id))
     ]

@@ -15,7 +15,7 @@ from ...core.transport.backoff import ReconnectBackoff
 from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
 from ..fetch.exchange import Fetched, FetchParts, FetchStep, PendingExchange, PreparedFetch
-from ..fetch.polling import IdleTurn, PollSchedule
+from ..fetch.polling import PollSchedule
 from ..fetch.queue_selector import FetchOrder, QueueSelector
 from ..fetch.wakeup import Subscription, Wakeup
 from ..lease.inflight import Heartbeat, Undelivered
@@ -35,10 +35,9 @@ from ..lease.steps import (
 )
 from ..outcomes import Settlement
 from ..report.event_log import RecentStep
-from ..report.notifications import Notifier
-from ..report.shared_state import SharedState
 from ..report.statistics import ReportStep
 from .base import BaseSource
+from .source import SourceContext
 
 logger = get_logger(__name__)
 
@@ -52,23 +51,23 @@ class QueueSource(BaseSource):
         self,
         client: Client,
         queues: Sequence[WorkQueue],
+        context: SourceContext,
         *,
-        notifier: Notifier,
-        poll_interval_s: float,
-        wake: Callable[[], None],
-        shared_state: SharedState | None = None,
-        idle_turns: IdleTurn | None = None,
         connection_number: int = 0,
     ) -> None:
+        notifier = context.notifier
         super().__init__(
             client,
             title=f"{client.connection!r}",
             notifier=notifier,
             poll_schedule=PollSchedule(
-                poll_interval_s=poll_interval_s, idle_turns=idle_turns, connection_number=connection_number
+                poll_interval_s=context.poll_interval_s,
+                idle_turns=context.idle_turns,
+                connection_number=connection_number,
             ),
-            wake=wake,
-            shared_state=shared_state,
+            wake=context.wake,
+            shared_state=context.shared_state,
+            ends_by_itself=context.ends_by_itself,
         )
         self.selector = QueueSelector(client, queues)
         self.inflight_key = worker_key(client.namespace, notifier.worker_id)
@@ -84,7 +83,7 @@ class QueueSource(BaseSource):
         #: The exchange that was sent and not read yet.
         self._pending_exchange: PendingExchange | None = None
         #: Without a supervisor there is none to send.
-        self.heartbeat = Heartbeat(client, notifier.worker_id, is_needed=shared_state is not None)
+        self.heartbeat = Heartbeat(client, notifier.worker_id, is_needed=context.shared_state is not None)
         #: How many messages the last fetch returned, if that was all it asked for.
         self._filled = 0
 

@@ -57,6 +57,7 @@ class ReliableSource(BaseSource):
         poll_interval_s: float,
         wake: Callable[[], None],
         shared_state: SharedState | None = None,
+        ends_by_itself: bool = False,
     ) -> None:
         super().__init__(
             client,
@@ -65,6 +66,7 @@ class ReliableSource(BaseSource):
             poll_schedule=PollSchedule(poll_interval_s=poll_interval_s, idle_turns=None, connection_number=0),
             wake=wake,
             shared_state=shared_state,
+            ends_by_itself=ends_by_itself,
         )
         self.states = {state.settings.name: state for state in states}
         self.wake_up = ReliableWakeUp([state.queue for state in states], on_token=self.fetch_now)
@@ -253,6 +255,7 @@ def make_reliable_sources(
     poll_interval_s: float,
     wake: Callable[[], None],
     shared_state: SharedState | None = None,
+    ends_by_itself: bool = False,
 ) -> list[ReliableSource]:
     """Return a source for each connection that these reliable queues are on."""
     by_connection: dict[str, list[ReliableQueueSettings]] = {}
@@ -267,6 +270,7 @@ def make_reliable_sources(
             poll_interval_s=poll_interval_s,
             wake=wake,
             shared_state=shared_state,
+            ends_by_itself=ends_by_itself,
         )
         for alias, group in by_connection.items()
     ]
