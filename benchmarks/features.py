@@ -89,6 +89,8 @@ def features() -> list[Feature]:
         Feature("no counters", settings={"STATISTICS": {"ENABLED": False}}, is_optional=False),
         Feature("reliable queue", settings={"RELIABLE": {RELIABLE: {"LEASE_S": 3600}}}, declare=_on_reliable_queue),
         Feature("topic", declare=_on_topic),
+        Feature("topic, one by one", options={"max_deliveries": 1}, declare=_on_topic),
+        Feature("topic, batch of 10", options={"batch": 10}, batch=10, declare=_on_topic),
         Feature("schedules", is_used=False, has_schedule=True),
         Feature("outbox installed", is_used=False, apps=("rsmq_django.outbox",)),
         Feature("none, once more", is_used=False),
@@ -213,7 +215,7 @@ def _on_topic(feature: Feature) -> Send:
     from rsmq_django.tasks import topic_task
     from rsmq_django.topics import get_topic
 
-    topic_task(TOPIC, group="benchmark", batch=None, visibility_timeout_s=3600)(using)
+    topic_task(TOPIC, group="benchmark", visibility_timeout_s=3600, **feature.options)(using)  # type: ignore[arg-type]
     topic = get_topic(TOPIC)
     return lambda number: topic.publish(str(number))
 

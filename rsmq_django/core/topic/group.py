@@ -125,15 +125,15 @@ class ConsumerGroup:
             await self.client.arun(register_call(dead_letter_topic(self.topic.name)))
         return batch
 
-    def read_call(self, count: int) -> Call[TopicBatch]:
-        """Return read() without waiting as a call."""
+    def read_call(self, count: int, *, most_tried: int | None = None) -> Call[TopicBatch]:
+        """Return read() without waiting as a call; it reads only `most_tried` when one of them was tried before."""
         keys, args = self.read_keys, self.read_words(checked_count(count))
         if not self.options.at_least_once:
             return Call("topic/read", keys, args, read_batch, subject=self.subject)
         dead_letters = topic_keys(dead_letter_topic(self.topic.name))
         origin = json.dumps({"topic": self.topic.name, "group": self.name})[:-1]
         timeout_ms = short_milliseconds("visibility_timeout_s", self.options.visibility_timeout_s)
-        args += (timeout_ms, self.options.max_deliveries, dead_letters.prefix, origin)
+        args += (timeout_ms, self.options.max_deliveries, dead_letters.prefix, origin, most_tried or count)
         return Call("topic/lease", (*keys, *dead_letters.log), args, read_leased, subject=self.subject)
 
     @property

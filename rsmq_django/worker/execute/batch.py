@@ -23,6 +23,7 @@ from ..outcomes import Outcome
 from .execution import Execution
 from .invoke import Raised, Result, Returned
 from .pool import Runnable
+from .sequence import MessageSequence
 
 
 class Batch:
@@ -168,9 +169,9 @@ def in_batches(executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
 
 
 def executions_of(runnables: Iterable[Runnable]) -> Iterator[Execution]:
-    """Return the executions in these runnables; a batch contains several."""
+    """Return the executions in these runnables; a batch or a sequence contains several."""
     for each in runnables:
-        if isinstance(each, Batch):
+        if isinstance(each, Batch | MessageSequence):
             yield from each.executions
         elif isinstance(each, Execution):
             yield each

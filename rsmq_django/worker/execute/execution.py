@@ -191,7 +191,11 @@ class Execution(AttemptState):
         """Find the function and the arguments of the message."""
         try:
             of_group = self.delivery.work_queue.handler
-            handler = self.handler = find_handler(self) if of_group is None else handler_of_group(self, of_group)
+            if of_group is None:
+                handler = self.handler = find_handler(self)
+            else:
+                handler = self.handler = handler_of_group(self, of_group)
+                self.is_plain = handler.is_plain and self.delivery.attempt == 1
         except Unreadable as error:
             self.unreadable, self.envelope = error, error.envelope
             if error.reason == "wrong_arguments" and error.envelope is not None:

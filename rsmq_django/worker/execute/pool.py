@@ -284,7 +284,7 @@ class Pool:
                 if execution.acks_each:
                     self._wait_for_acks(number, execution)
             except BaseException:
-                _abandon(execution)
+                abandon(execution)
             was_interrupted = execution.was_interrupted
             now_running[number] = None
             ended[number] += 1
@@ -347,7 +347,7 @@ class Pool:
         except BaseException as error:
             # What a stop has cut off has its outcome already, even where that was between the function and its end.
             if not (execution.interrupted and isinstance(error, asyncio.CancelledError)):
-                _abandon(execution)
+                abandon(execution)
         finally:
             del self._coroutines[execution]
             self._begun -= 1
@@ -374,7 +374,8 @@ def _thread_name(number: int) -> str:
     return f"rsmq-task-{number}"
 
 
-def _abandon(execution: Runnable) -> None:
+def abandon(execution: Runnable) -> None:
+    """Abandon a run in which something other than the function failed, and log the exception."""
     execution.abandon()
     logger.exception("a step around a task failed; its message becomes visible when its lease expires")
 

@@ -20,6 +20,7 @@ from ...core import Client
 from ..delivery import Delivery
 from ..execute.batch import Batch
 from ..execute.execution import AckSink, Execution
+from ..execute.sequence import MessageSequence
 from ..fetch.polling import IdleTurn
 from ..fetch.wakeup import Wakeup
 from ..report.notifications import Notifier
@@ -84,8 +85,8 @@ class Source(AckSink, Protocol):
     def admit(self, executions: Sequence[Execution]) -> Sequence[Execution]:
         """Return the messages that may run now; the others are settled as postponed."""
 
-    def in_calls(self, executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
-        """Return what the pool runs for messages of one exchange: each alone, or several in one call."""
+    def in_calls(self, executions: Iterable[Execution]) -> Iterator[Execution | Batch | MessageSequence]:
+        """Return what the pool runs for messages of one exchange: each alone, several in one call, or in sequence."""
 
     def take_cancelled(self) -> Sequence[Execution]:
         """Return the executions that were cancelled since the last call."""

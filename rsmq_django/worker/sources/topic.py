@@ -28,6 +28,7 @@ from ..delivery import AttemptState, Delivery
 from ..execute import limits
 from ..execute.batch import Batch
 from ..execute.execution import Execution
+from ..execute.sequence import MessageSequence
 from ..fetch.wakeup import Wakeup
 from ..lease.leases import Leases
 from ..lease.pending import GIVE_UP_REFUSED_AFTER_S
@@ -37,8 +38,8 @@ from ..report.event_log import EventLog, line_of
 from ..report.notifications import event_name
 from ..report.statistics import ReportStep, Statistics
 from .source import SourceContext
-from .topic_batch import FailedCall, in_topic_batches
-from .topic_group import BridgeState, ConsumerState, GroupState, bridge_state, consumer_state
+from .topic_batch import FailedCall, in_topic_calls
+from .topic_group import BridgeState, ConsumerState, GroupState, ReadPlan, bridge_state, consumer_state
 from .topic_steps import (
     BeatStep,
     ForwardStep,
@@ -60,6 +61,8 @@ logger = get_logger(__name__)
 TRIM_EVERY_S = 60.0
 #: Interval at which the lag of all groups of the consumed topics is noted for charts, whose finest points are minutes.
 NOTE_LAG_EVERY_S = 15.0
+#: While messages run one after another, their outcomes are sent together, after this time or when all have ended.
+SETTLE_SEQUENCE_WITHIN_S = 0.1
 #: Maximum number of failed exchanges in a row while the last outcomes of a worker are sent.
 MOST_LAST_FAILURES = 2
 
@@ -98,6 +101,8 @@ class TopicGroupSource:
         self._uncertain: set[Delivery] = set()
         self._doubtful: set[Delivery] = set()
         self._taken: list[Delivery] = []
+        #: Those of which some messages had not begun at the last exchange.
+        self._sequences: list[MessageSequence] = []
         #: The last error of a call, or of the server; None after an exchange without one.
         self.failure: RsmqError | None = None
         #: Topics that are not in the list of topics yet.
@@ -194,6 +199,9 @@ class TopicGroupSource:
             self.leases.expire(now)
             return []
         self._drop_abandoned()
+        self._sequences = [each for each in self._sequences if each.has_waiting]
+        for sequence in self._sequences:
+            sequence.give_back_if_stuck(now)
         settle_steps = self._settle_steps()
         ending = [settlement.delivery for step in settle_steps for settlement in step.settlements]
         steps: list[TopicStep] = [*settle_steps, *self._renew_steps(now, ending)]
@@ -252,9 +260,12 @@ class TopicGroupSource:
         """Return the messages that may run now; the others are settled as postponed."""
         return limits.admit(self.client, executions)
 
-    def in_calls(self, executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
-        """Return what the pool runs: single messages, or the messages of one read."""
-        return in_topic_batches(executions, self)
+    def in_calls(self, executions: Iterable[Execution]) -> Iterator[Execution | Batch | MessageSequence]:
+        """Return what the pool runs: single messages, batches, or messages that run one after another."""
+        for each in in_topic_calls(executions, self):
+            if isinstance(each, MessageSequence):
+                self._sequences.append(each)
+            yield each
 
     def take_cancelled(self) -> list[Execution]:
         """Return an empty list: the messages of a topic cannot be cancelled."""
@@ -298,6 +309,8 @@ class TopicGroupSource:
         for settlement, verdict in zip(settlements, verdicts, strict=True):
             if verdict is SettleResult.LEASE_LOST and not isinstance(settlement.outcome, Released):
                 self.notifier.lost(settlement.delivery)
+            if settlement.execution.run_us is not None:
+                state.pace.note(settlement.execution.run_us / 1e6)
             self._forget(settlement.delivery)
         state.read_soon()
 
@@ -367,15 +380,15 @@ class TopicGroupSource:
         for state in self._groups:
             if not isinstance(state, ConsumerState) or now < state.next_read_at:
                 continue
-            for count in state.reads(room, ended):
-                count = min(count, at_most)
+            for plan in state.reads(room, ended):
+                calls, count = plan = ReadPlan(plan.calls, min(plan.messages, at_most))
                 if count > 0:
-                    room, at_most = room - state.calls_of(count), at_most - count
-                    steps.append(ReadStep(state, state.group.read_call(count), self._note_read))
+                    room, at_most = room - calls, at_most - count
+                    steps.append(ReadStep(state, plan, self._note_read))
         return steps
 
-    def _note_read(self, state: ConsumerState, batch: TopicBatch, sent_at: float) -> None:
-        deliveries = state.held(batch.messages, sent_at)
+    def _note_read(self, state: ConsumerState, plan: ReadPlan, batch: TopicBatch, sent_at: float) -> None:
+        deliveries = state.held(batch.messages, sent_at, plan.calls)
         self.leases.add(deliveries)
         self._taken += deliveries
         if batch.skipped:
@@ -412,7 +425,9 @@ class TopicGroupSource:
         now = time.monotonic()
         times = [each.beat_at for each in self.consumers.values()]
         times += [each.damage.next_try_at for each in self.consumers.values() if each.refused]
-        if self._settled or self._failed_calls:
+        if self._sequences:
+            times.append(now + SETTLE_SEQUENCE_WITHIN_S)
+        elif self._settled or self._failed_calls:
             times.append(now + settle_within_s)
         if self._abandoned:
             times.append(now)

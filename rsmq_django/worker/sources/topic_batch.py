@@ -12,6 +12,7 @@ from ..delivery import AttemptState
 from ..execute.batch import Batch
 from ..execute.execution import Execution
 from ..execute.invoke import RETURNED_NOTHING, Raised, Result
+from ..execute.sequence import MessageSequence
 from ..outcomes import Outcome, Released
 from ..report.event_log import EventLog, line_of
 from ..report.notifications import one_line
@@ -113,14 +114,20 @@ def _own_result(result: Result) -> Result:
     return result if isinstance(result, Raised) else RETURNED_NOTHING
 
 
-def in_topic_batches(executions: Iterable[Execution], sink: FailedCallSink) -> Iterator[Execution | TopicCallBatch]:
-    """Group the messages of each read, for functions that take batches; others pass through unchanged."""
-    batches: dict[str, TopicCallBatch] = {}
+def in_topic_calls(
+    executions: Iterable[Execution], sink: FailedCallSink
+) -> Iterator[Execution | TopicCallBatch | MessageSequence]:
+    """Group messages by call: into batches for functions that take them, else into sequences."""
+    calls: dict[str, list[Execution]] = {}
     for execution in executions:
-        if execution.handler is None or execution.handler.options.batch is None:
-            yield execution
-        elif (batch := batches.get(execution.delivery.batch)) is None:
-            batches[execution.delivery.batch] = TopicCallBatch(execution, sink)
+        calls.setdefault(execution.delivery.batch, []).append(execution)
+    for first, *others in calls.values():
+        if first.handler is not None and first.handler.options.batch is not None:
+            batch = TopicCallBatch(first, sink)
+            for each in others:
+                batch.add(each)
+            yield batch
+        elif others:
+            yield MessageSequence([first, *others])
         else:
-            batch.add(execution)
-    yield from batches.values()
+            yield first

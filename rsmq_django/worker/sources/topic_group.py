@@ -8,16 +8,20 @@ import math
 import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...conf.settings import QueueSettings
 from ...core import Client, Message, Queue
-from ...core.topic import Bridge, ConsumerGroup, Topic, TopicMessage
+from ...core.limits import MAX_BATCH
+from ...core.topic import Bridge, ConsumerGroup, Topic, TopicBatch, TopicMessage
 from ...core.topic.group import BEAT_EVERY_S
 from ...core.topic.keys import dead_letter_topic
 from ...core.transport.backoff import ReconnectBackoff
+from ...core.transport.call import Call
 from ...queues import get_client, get_queue
 from ...tasks.topic_task import TopicBridge, TopicTask
 from ..delivery import Delivery, Handler, WorkQueue
+from ..execute.pool import Prefetch
 from ..outcomes import Settlement
 
 #: A group without messages is read this often: plain clients publish without a wake-up.
@@ -75,6 +79,13 @@ class BridgeState(GroupState):
     bridge: Bridge = field(kw_only=True)
 
 
+class ReadPlan(NamedTuple):
+    """A read: the number of calls of the function, and of messages for all of them."""
+
+    calls: int
+    messages: int
+
+
 @dataclass(slots=True, eq=False)
 class ConsumerState(GroupState):
     """A group whose messages a function receives."""
@@ -82,8 +93,10 @@ class ConsumerState(GroupState):
     task: TopicTask = field(kw_only=True)
     #: The group for executions: its name, its function and the number of attempts.
     work_queue: WorkQueue = field(kw_only=True)
-    #: Names of the reads whose messages are held: one message, or one batch.
+    #: Names of the calls whose messages are held: one batch, or messages that run one after another.
     out: set[str] = field(default_factory=set)
+    #: How many messages are read together, by the time that they take.
+    pace: Prefetch = field(default_factory=Prefetch)
     #: Outcomes that it refused while it was damaged.
     refused: list[Settlement] = field(default_factory=list)
     beat_at: float = math.inf
@@ -91,30 +104,44 @@ class ConsumerState(GroupState):
 
     @property
     def has_room(self) -> bool:
-        """Return whether another read may be held."""
+        """Return whether messages of another call may be held."""
         return len(self.out) < self.task.consumers
 
-    def reads(self, room: int, ended: Set[str]) -> list[int]:
-        """Return the numbers of messages to read, one for each call; `ended` reads are settled before it."""
+    def reads(self, room: int, ended: Set[str]) -> list[ReadPlan]:
+        """Return the reads to send; the calls named `ended` are settled before them."""
         free = min(room, self.task.consumers - len(self.out - ended))
         if free <= 0:
             return []
         if self.task.batch is None:
-            return [free]
-        return [self.task.batch] * (free if self.read_at == 0.0 else 1)
+            return [ReadPlan(free, min(free * self._in_sequence, MAX_BATCH))]
+        return [ReadPlan(1, self.task.batch)] * (free if self.read_at == 0.0 else 1)
 
-    def calls_of(self, count: int) -> int:
-        """Return how many calls of the function `count` messages of one read are."""
-        return count if self.task.batch is None else 1
+    @property
+    def _in_sequence(self) -> int:
+        """Return how many messages of a call run one after another, so that the function does not wait for Redis.
 
-    def held(self, messages: Sequence[TopicMessage], began_at: float) -> list[Delivery]:
-        """Return the deliveries of one read."""
-        name = f"{self.work_queue.name} {next(self._numbers)}"
-        deliveries = []
-        for message in messages:
-            if self.task.batch is None:
+        Without another delivery, none is read before it can run: its process may die while it runs another one.
+        """
+        if self.task.options.max_deliveries == 1 or self.is_async:
+            return 1
+        return max(1, self.pace.ahead(1))
+
+    @property
+    def is_async(self) -> bool:
+        """Return whether the function is a coroutine function."""
+        return self.work_queue.handler is not None and self.work_queue.handler.is_async
+
+    def read_call(self, plan: ReadPlan) -> Call[TopicBatch]:
+        """Return the call of a read. Of messages that were tried before, each has a call of the function."""
+        return self.group.read_call(plan.messages, most_tried=plan.calls if self.task.batch is None else None)
+
+    def held(self, messages: Sequence[TopicMessage], began_at: float, calls: int) -> list[Delivery]:
+        """Return the deliveries of one read, in parts for this number of calls."""
+        name, deliveries, size = "", [], math.ceil(len(messages) / calls)
+        for at, message in enumerate(messages):
+            if at % size == 0:
                 name = f"{self.work_queue.name} {next(self._numbers)}"
-            self.out.add(name)
+                self.out.add(name)
             as_queues_know_it = Message(str(message.index), message.body, message.deliveries, None)
             deliveries.append(
                 Delivery(self.work_queue, as_queues_know_it, message.attempt, began_at, batch=name, given=message)
@@ -124,7 +151,7 @@ class ConsumerState(GroupState):
         return deliveries
 
     def over(self, names: Sequence[str]) -> None:
-        """Note that all messages of these reads are settled."""
+        """Note that all messages of these calls are settled."""
         self.out.difference_update(names)
         if not self.out:
             self.beat_at = math.inf
@@ -160,5 +187,12 @@ def _work_queue(task: TopicTask, group: ConsumerGroup, client: Client) -> WorkQu
     # The Queue only provides its client; nothing is ever sent to it.
     work_queue = WorkQueue(settings, Queue("topics", client), lease_s, "")
     work_queue.group = group
-    work_queue.handler = Handler(task.module_path, task.func, task.call_options, inspect.iscoroutinefunction(task.func))
+    options = task.call_options
+    work_queue.handler = Handler(
+        task.module_path,
+        task.func,
+        options,
+        inspect.iscoroutinefunction(task.func),
+        is_plain=options.timeout_s is None and options.batch is None,
+    )
     return work_queue

@@ -20,7 +20,7 @@ from ...queues import ensure_queue
 from ..delivery import Delivery
 from ..lease.leases import Leases
 from ..outcomes import Dead, Postponed, Released, RetryIn, Settlement
-from .topic_group import BridgeState, ConsumerState, GroupState
+from .topic_group import BridgeState, ConsumerState, GroupState, ReadPlan
 
 #: Most messages that a bridge moves in one step.
 BRIDGE_BATCH = 100
@@ -184,14 +184,18 @@ class ReadStep:
     """Reads messages of a group."""
 
     state: ConsumerState
-    call: Call[TopicBatch]
-    on_read: Callable[[ConsumerState, TopicBatch, float], None]
+    plan: ReadPlan
+    on_read: Callable[[ConsumerState, ReadPlan, TopicBatch, float], None]
+    call: Call[TopicBatch] = field(init=False)
     #: The leases do not begin before this time, on the monotonic clock.
     sent_at: float = field(default_factory=time.monotonic)
 
+    def __post_init__(self) -> None:
+        self.call = self.state.read_call(self.plan)
+
     def done(self, batch: TopicBatch) -> None:
         """Hold the messages."""
-        self.on_read(self.state, batch, self.sent_at)
+        self.on_read(self.state, self.plan, batch, self.sent_at)
 
     def failed(self, error: RsmqError) -> None:
         """Read again later; the other groups continue."""

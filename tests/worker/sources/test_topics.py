@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -471,7 +472,7 @@ def step(source: TopicGroupSource) -> int:
     executions = [Execution(each, sink=source, notifier=source.notifier) for each in deliveries]
     source.note_arrived(executions)
     for runnable in source.in_calls(executions):
-        runnable.run()
+        copy_context().run(runnable.run)  # the test itself is not a task
     return len(deliveries)
 
 

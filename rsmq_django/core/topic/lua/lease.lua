@@ -3,7 +3,7 @@
 --   KEYS[1..11]      as of topic/read
 --   KEYS[12..20]     the dead-letter topic: as KEYS[1..9] of topic/publish
 --   ARGV[1..6]       as of topic/read; then visibility timeout (ms), most deliveries or 0, prefix of the message keys
---                    of the dead-letter topic, the beginning of the headers there
+--                    of the dead-letter topic, the beginning of the headers there, how many when one was tried before
 --
 -- Returns the last index, missed, holes, left behind these, dead-lettered, ms until something is due again or -1, the
 -- number of messages, end of their receipts (topic/parts/receipts); then columns: indexes, deliveries ("2:1" when one of
@@ -16,6 +16,7 @@
 --#include topic/parts/locate
 --#include topic/parts/collect
 --#include topic/parts/again
+--#include topic/parts/tried
 --#include topic/parts/receipts
 --#include topic/parts/bury
 --#include topic/parts/columns
@@ -37,6 +38,7 @@ local before, skipped = locate(group, log, start, on_reset)
 if not before then return skipped end
 
 local letters, dead, gone = find_due(group, log, count, most_deliveries)
+count = cut_tried(letters, count, tonumber(ARGV[11]))
 local refusal = #dead > 0 and open_dead_letters(dead_letters)
 if refusal then dead = {} end -- they stay unchanged, and do not block other messages
 local from, bodies, n, position, holes = collect(log, before, count - #letters)

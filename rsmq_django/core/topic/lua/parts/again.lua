@@ -37,13 +37,16 @@ local function hold(group, letters, due_ms)
   if #counts > 0 then redis.call("HSET", group.counts, unpack(counts)) end
 end
 
+local MOST_IN_ORDER = 200 -- messages that are due at the same time are sorted as texts
 -- Returns up to `wanted` messages due for redelivery, each {index, body, deliveries with this one, released ones};
 -- messages with more than `most` deliveries that count; and the indexes of deleted messages.
 local function find_due(group, log, wanted, most)
   local alive, dead, gone = {}, {}, {}
-  local due = redis.call("ZRANGEBYSCORE", group.due, "-inf", integer(now_ms), "LIMIT", 0, wanted)
+  local due = redis.call(
+    "ZRANGEBYSCORE", group.due, "-inf", integer(now_ms), "LIMIT", 0, math.max(wanted, MOST_IN_ORDER))
   if #due == 0 then return alive, dead, gone end
   table.sort(due, function(a, b) return tonumber(a) < tonumber(b) end)
+  for at = #due, wanted + 1, -1 do due[at] = nil end
   local keys = {}
   for i, index in ipairs(due) do keys[i] = log.prefix .. index end
   local bodies, counts = redis.call("MGET", unpack(keys)), redis.call("HMGET", group.counts, unpack(due))
