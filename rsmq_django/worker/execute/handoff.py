@@ -76,10 +76,13 @@ class Handoff(Generic[Item]):
         return True
 
     def _wake_one(self) -> None:
-        self._is_waking = True
-        try:
-            waiter = self._idle.pop()
-        except IndexError:  # it has found an item by itself
-            self._is_waking = False
-        else:
-            waiter.release()
+        # Again when the idle thread has found an item by itself: meanwhile others may have relied on this wake-up.
+        while self._items and self._idle:
+            self._is_waking = True
+            try:
+                waiter = self._idle.pop()
+            except IndexError:
+                self._is_waking = False
+            else:
+                waiter.release()
+                return

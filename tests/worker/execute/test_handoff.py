@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -94,6 +95,24 @@ def test_a_thread_that_ends_while_it_waits_takes_no_wake_up_with_it(takers: Take
     takers.handoff.put(7)
 
     wait_until(lambda: takers.taken == [7])
+
+
+def test_an_item_that_relied_on_a_wake_up_without_a_thread_wakes_one_nevertheless():
+    handoff: Handoff[int] = Handoff()
+    other = Waiter()
+
+    class Taken(list[Any]):
+        """Idle threads of which the only one finds an item by itself at the moment of its wake-up."""
+
+        def pop(self, *_: Any) -> Any:
+            handoff._idle = [other]  # type: ignore[list-item]
+            handoff.put(2)
+            raise IndexError
+
+    handoff._idle = Taken([Waiter()])
+    handoff.put(1)
+
+    assert other.wakes == 1
 
 
 def test_an_item_of_a_busy_moment_is_taken_without_waiting():
