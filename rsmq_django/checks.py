@@ -23,6 +23,7 @@ from .conf.options import nearest, shown
 from .conf.sections import TaskSettings
 from .conf.settings import ConnectionSettings, Settings, read_settings
 from .conf.timetable import can_read_cron
+from .core.transport.factories import service_of
 from .tasks.task_modules import unimported_modules
 
 TAG = "rsmq"
@@ -40,6 +41,7 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
         return [checks.Error(f"{problem.message}.", hint=problem.hint, id=problem.id) for problem in problems]
     return [
         *check_caches(settings),
+        *check_sentinels(settings),
         *check_backend(),
         *check_backend_options(),
         *check_task_queues(settings),
@@ -76,6 +78,20 @@ def check_caches(settings: Settings) -> Iterator[CheckMessage]:
             except ImproperlyConfigured as error:
                 where = f"RSMQ['CONNECTIONS'][{connection.alias!r}]['CACHE']"
                 yield checks.Error(f"{where} cannot be used.", hint=str(error), id="rsmq.E008")
+
+
+def check_sentinels(settings: Settings) -> Iterator[CheckMessage]:
+    """Warn of a connection with a single sentinel: without it, no process finds the primary."""
+    for connection in settings.connections.values():
+        try:
+            url = connection.url if connection.cache is None else cache_url(connection.cache)
+        except ImproperlyConfigured:
+            continue  # an error of check_caches()
+        service = service_of(url) if url is not None else None
+        if service is not None and len(service.sentinels) == 1:
+            said = f"RSMQ['CONNECTIONS'][{connection.alias!r}] names a single sentinel, {service.where}."
+            hint = "While it is down, no process finds the primary. Name all sentinels of the service."
+            yield checks.Warning(said, hint=hint, id="rsmq.W007")
 
 
 def uses_our_backend() -> bool:

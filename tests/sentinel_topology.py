@@ -185,11 +185,7 @@ class SentinelTopology:
         self.sentinels = [Sentinel(directory / f"sentinel{number}") for number in range(SENTINELS)]
         for replica in self.servers[1:]:
             replica.follow(self.servers[0])
-        for sentinel in self.sentinels:
-            sentinel.watch(self.servers[0])
-        self.settle()
-        for sentinel in self.sentinels:
-            sentinel.debug("publish-period", PUBLISH_MS)
+        self._watch(self.servers[0])
 
     @property
     def url(self) -> str:
@@ -235,6 +231,24 @@ class SentinelTopology:
         self.sentinels[0].set("down-after-milliseconds", NEVER_MS)
         return promoted
 
+    def hand_over(self) -> Server:
+        """Replace the primary by hand, and return the new one. Clients of the old one are not cut off."""
+        old, new = self.primary, self.replicas[0]
+        new.run("REPLICAOF", "NO", "ONE")
+        for sentinel in self.sentinels:
+            sentinel.run("SENTINEL", "REMOVE", SERVICE)
+        for server in self.servers:
+            if server is not new:
+                server.follow(new)
+        self._watch(new)
+        assert old.role == "slave"
+        return new
+
+    def wait_for_replicas(self) -> None:
+        """Wait until the replicas have what was written so far."""
+        offset = self.primary.run("ROLE")[1]
+        wait_until(lambda: all(replica.run("ROLE")[4] >= offset for replica in self.replicas))
+
     def settle(self) -> None:
         """Start what was killed, and wait until all agree: one primary, two replicas with its data.
 
@@ -252,6 +266,13 @@ class SentinelTopology:
     def stop(self) -> None:
         for process in (*self.sentinels, *self.servers):
             process.kill()
+
+    def _watch(self, primary: Server) -> None:
+        for sentinel in self.sentinels:
+            sentinel.watch(primary)
+        self.settle()
+        for sentinel in self.sentinels:
+            sentinel.debug("publish-period", PUBLISH_MS)
 
     def _promoted(self, old: Server) -> Server:
         wait_until(lambda: self.primary is not old and self.primary.role == "master")

@@ -95,6 +95,54 @@ def test_a_cache_that_does_not_exist_is_an_error(settings):
     assert "Did you mean 'redis'?" in message.hint
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+sentinel://s1:26379,s2:26379",
+        "redis+sentinel:///mymaster/0",
+        "redis+sentinel://s1:0,s2/mymaster/0",
+        "redis+sentinel://s1,,s2/mymaster/0",
+        "redis+sentinel://::1:26379/mymaster/0",
+        "redis+sentinel://s1/my master/0",
+        "redis+sentinel://s1/mymaster/zero",
+        "redis+sentinel://s1/mymaster/0?db=3",
+        "redis+sentinel://u:geheim/x@s1/mymaster/0",
+        "redis+sentinel://s1/mymaster/0?sentinel_db=3",
+        "redis+sentinel://s1/mymaster/0?sentinel_ssl=perhaps",
+        "rediss+sentinel://s1/mymaster/0?ssl_cret_reqs=none",
+        "rediss+sentinel://s1/mymaster/0?sentinel_ssl_cret_reqs=none",
+    ],
+)
+def test_a_url_with_sentinels_that_cannot_be_used_is_an_error(settings, url):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": url}}}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.E003" and "redis+sentinel://" in message.hint
+    assert "geheim" not in f"{message.msg} {message.hint}"
+
+
+@pytest.mark.parametrize("query", ["", "?sentinel_password=geheim", "?ssl_ca_certs=/a&sentinel_ssl_certfile=/b"])
+def test_three_sentinels_are_nothing_to_report(settings, query):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": f"rediss+sentinel://s1,[::1]:1,s3:2/mymaster/0{query}"}}}
+
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    "connection", [{"URL": "redis+sentinel://u:geheim@s1/mymaster/0"}, {"CACHE": "default"}], ids=["url", "cache"]
+)
+def test_a_single_sentinel_is_a_warning(settings, connection):
+    options = {"SENTINELS": [("s1", 26379)], "PASSWORD": "geheim"}
+    backend = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://mymaster/0", "OPTIONS": options}
+    settings.RSMQ, settings.CACHES = {"CONNECTIONS": {"default": connection}}, {"default": backend}
+
+    message = the_only_one()
+
+    assert (message.id, message.level) == ("rsmq.W007", checks.WARNING)
+    assert "s1:26379" in message.msg and "geheim" not in message.msg
+
+
 def test_a_cache_that_is_not_redis_is_an_error(settings):
     settings.RSMQ = {"CONNECTIONS": {"default": {"CACHE": "default"}}}
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}

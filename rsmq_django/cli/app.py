@@ -14,7 +14,7 @@ import click
 from .. import __version__
 from ..core import RsmqError
 from ..core.limits import TIME_UNITS, TimeUnit
-from ..core.transport.connection import masked
+from ..core.transport.factories import masked
 from .completion import completion
 from .diagnosis import doctor
 from .failures import ExitCode, Failed, Interrupted, PipeClosed, WrongUsage, name_of, text_of

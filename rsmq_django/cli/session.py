@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
-import redis
-
 from ..core import Client, Connection, Queue
 from ..core.doctor import ExpectedQueue, Finding
 from ..core.limits import TimeUnit
-from ..core.transport.connection import SCHEMES
+from ..core.transport.factories import SCHEMES, masked
+from ..core.transport.sentinel_url import is_sentinel_url
 from .failures import Failed
 
 DEFAULT_URL = "redis://localhost:6379"
@@ -115,18 +114,19 @@ def console_session() -> Session:
 def connect(url: str) -> Connection:
     """Return a connection. Raises Failed for an invalid URL, without showing its password."""
     try:
-        if "@" in urlsplit(url)._replace(netloc="", scheme="").geturl() and not url.startswith("unix:"):
+        is_checked = is_sentinel_url(url) or url.startswith("unix:")
+        if not is_checked and "@" in urlsplit(url)._replace(netloc="", scheme="").geturl():
             raise ValueError("unescaped password: its second half would be parsed as a host")
-        # Redis-py checks the options of a URL only when it makes a connection object; this opens no connection.
-        if urlsplit(url).scheme in SCHEMES:
-            redis.ConnectionPool.from_url(url).make_connection()
-        return Connection(url, timeout_s=TIMEOUT_S)
+        connection = Connection(url, timeout_s=TIMEOUT_S)
+        connection.check_options()
+        return connection
     except (ValueError, TypeError):
         # Not `from error`: its text may contain a part of the password.
-        shown = re.sub(".*@", "***@", url, flags=re.DOTALL)
+        shown = re.sub(".*@", "***@", masked(url), flags=re.DOTALL)
         schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise Failed(
             "invalidUrl",
-            f"invalid URL {shown!r}; use the form {DEFAULT_URL}/0 with one of {schemes}, "
+            f"invalid URL {shown!r}; use the form {DEFAULT_URL}/0 with one of {schemes} "
+            "(with sentinels: redis+sentinel://s1:26379,s2:26379/mymaster/0), "
             "and write special characters of a password as %XX",
         ) from None

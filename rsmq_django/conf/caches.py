@@ -7,12 +7,13 @@ shared by URL and have the cache's timeouts, so a queue gets its own connection.
 import ssl
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from ..core.transport.sentinel_url import sentinel_url
 from .options import URL, nearest, shown
 
 DJANGO_REDIS = "django_redis.cache.RedisCache"
@@ -28,7 +29,18 @@ def cache_url(alias: str) -> str:
     url = _primary(spec.get("LOCATION"))
     if not URL.accepts(url):
         raise ImproperlyConfigured(f"LOCATION of CACHES[{alias!r}] is invalid. It must be {URL.expects}.")
-    return _with_options(url, options)
+    if "SENTINELS" not in spec.get("OPTIONS", {}):
+        return _with_options(url, options)
+    if options.get("ssl"):
+        url = url.replace("redis://", "rediss://", 1)
+    url = _sentinel_url(_with_options(url, options), spec["OPTIONS"])
+    if not URL.accepts(url):
+        raise ImproperlyConfigured(
+            f"SENTINELS of CACHES[{alias!r}] cannot be used. They must be a list of (host, port), SENTINEL_KWARGS a "
+            'dictionary of options of redis-py, and LOCATION "redis://" with the name of the service and the number of '
+            "the database."
+        )
+    return url
 
 
 def _connection_options(alias: str, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,10 +49,6 @@ def _connection_options(alias: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     kind = _kind(alias, spec.get("BACKEND", ""))
     if kind == DJANGO:
         return dict(options)
-    if "SENTINELS" in options:
-        raise ImproperlyConfigured(
-            f"CACHES[{alias!r}] uses Sentinel, which RSMQ connections do not support. Give a URL."
-        )
     named = {"username": options.get("USERNAME"), "password": options.get("PASSWORD")}
     return {**named, **options.get("CONNECTION_POOL_KWARGS", {})}
 
@@ -81,6 +89,30 @@ def _with_options(url: str, options: Mapping[str, Any]) -> str:
         query += _tls(options, query)
     # Not urlunsplit: it writes unix:///path as unix:/path, which redis-py rejects.
     return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{'&'.join(query)}" if query else "")
+
+
+def _sentinel_url(url: str, spec: Mapping[str, Any]) -> str:
+    """Return the URL of the service that LOCATION names, as django_redis.pool.SentinelConnectionFactory reads it.
+
+    Returns an invalid URL for invalid options. Without SENTINEL_KWARGS, sentinels are asked without password and TLS.
+    """
+    parts, theirs = urlsplit(url), dict(spec.get("SENTINEL_KWARGS") or {})
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    query.pop("is_master", None)
+    database = query.pop("db", None) or parts.path.strip("/") or "0"
+    is_tls = parts.scheme == "rediss"
+    sentinel_options = {key: theirs[key] for key in ("username", "password") if theirs.get(key)}
+    if bool(theirs.get("ssl")) != is_tls:
+        sentinel_options["ssl"] = "true" if theirs.get("ssl") else "false"
+    sentinel_options |= {key: _tls_text(value) for key, value in theirs.items() if key.startswith("ssl_")}
+    try:
+        sentinels = [(str(host), int(port)) for host, port in spec["SENTINELS"]]
+        number = int(database)
+    except (TypeError, ValueError):
+        return ""
+    login = parts.netloc.rpartition("@")[0]
+    query |= {f"sentinel_{key}": value for key, value in sentinel_options.items()}
+    return sentinel_url(sentinels, parts.hostname or "", number, login=login, is_tls=is_tls, options=query)
 
 
 def _tls(options: Mapping[str, Any], query: list[str]) -> list[str]:

@@ -19,7 +19,9 @@ from urllib.parse import urlsplit
 
 from ..core.errors import InvalidName
 from ..core.keys import checked_name, checked_namespace
-from ..core.transport.connection import SCHEMES
+from ..core.transport.connection import Connection
+from ..core.transport.factories import SCHEMES
+from ..core.transport.sentinel_url import is_sentinel_url
 
 T = TypeVar("T")
 
@@ -81,13 +83,16 @@ def _is_url(value: object) -> bool:
     if not isinstance(value, str):
         return False
     try:
+        if is_sentinel_url(value):
+            Connection(value).check_options()
+            return True
         parts = urlsplit(value)
         if parts.scheme == "unix":
             return parts.path not in ("", "/")
         # A path that is not a database number is the rest of a password that contains a slash.
         is_database = re.fullmatch(r"/?[0-9]*", parts.path) is not None
         return parts.scheme in SCHEMES and bool(parts.hostname) and parts.port != 0 and is_database
-    except ValueError:
+    except (ValueError, TypeError):
         return False
 
 
@@ -152,8 +157,9 @@ FERNET_KEYS = Rule(
 )
 DAY_OR_NONE = Rule("a day such as '2027-01-31', or None", lambda value: value is None or _is_day(value))
 URL = Rule(
-    "a URL: redis://user:password@host:6379/0, rediss://... or unix:///path?db=0, with the special characters "
-    "of the password percent-encoded",
+    "a URL: redis://user:password@host:6379/0, rediss://... or unix:///path?db=0, or with Sentinel "
+    "redis+sentinel://user:password@s1:26379,s2:26379,s3:26379/mymaster/0 with the options sentinel_username and "
+    "sentinel_password; with the special characters of a password percent-encoded",
     _is_url,
     is_secret=True,
 )

@@ -22,11 +22,12 @@ from django.core.exceptions import ImproperlyConfigured
 from ..conf.caches import cache_url
 from ..conf.settings import ConnectionSettings, get_settings
 from ..core import Connection
-from ..core.transport.connection import masked
+from ..core.transport.factories import masked
+from ..core.transport.sentinel_url import is_sentinel_url, read_sentinel_url, shown_address
 from .server import started_url
 
 #: The methods of a Connection that access its server.
-TALKING = ("exchange", "begin", "subscriber", "listener")
+TALKING = ("exchange", "begin", "subscriber", "listener", "switch_listener")
 
 Address = tuple[str, int, int]
 
@@ -89,7 +90,10 @@ def _url_of(connection: ConnectionSettings) -> str | None:
 
 @cache
 def address_of(url: str) -> Address:
-    """Return host or socket path, port, and database of a URL."""
+    """Return host or socket path, port, and database of a URL; for a URL with sentinels, service and sentinels."""
+    if is_sentinel_url(url):
+        service = read_sentinel_url(url)
+        return f"{service.name} of {', '.join(sorted(map(shown_address, service.sentinels)))}", 0, service.database
     parse_url: Any = redis.connection.parse_url
     options = parse_url(url)
     if "path" in options:

@@ -21,6 +21,7 @@ from .execute.pool import Pool, Runnable
 from .execute.quarantine import Quarantine
 from .execute.stacks import StackReporter
 from .fetch.polling import IdleTurn
+from .fetch.primary_watch import watches
 from .fetch.queues import split_reliable
 from .fetch.wakeup import Wakeup
 from .lease.inflight import sign_off
@@ -124,9 +125,12 @@ class Worker:
     def run(self) -> bool:
         """Work until stopped or done. Returns whether every task that was begun could end."""
         self.pool.start()
+        primary_watches = watches(source.client for source in self.sources)
         try:
             for source in self.sources:
                 source.start(self.wakeup, self._may_fetch)
+            for watch in primary_watches:
+                self.wakeup.subscribe(watch)
             while not self._is_done():
                 self._turn()
                 self._prepare_fetches()
@@ -137,6 +141,8 @@ class Worker:
             self.pool.stop()
             for source in self.sources:
                 source.stop()
+            for watch in primary_watches:
+                watch.stop()
             self.wakeup.close()
 
     def handle_signals(self) -> None:

@@ -87,6 +87,50 @@ def test_timeouts_and_decoding_of_the_cache_stay_with_the_cache(settings):
     assert cache_url("default") == "redis://h:1/0"
 
 
+SENTINELS = [("s1", 26379), ("::1", 26380)]
+HOSTS = "s1:26379,[::1]:26380"
+
+
+@pytest.mark.parametrize(
+    ("location", "options", "url"),
+    [
+        ("redis://mymaster/2", {}, f"redis+sentinel://{HOSTS}/mymaster/2"),
+        ("redis://mymaster", {}, f"redis+sentinel://{HOSTS}/mymaster/0"),
+        ("redis://mymaster?db=3&is_master=1", {}, f"redis+sentinel://{HOSTS}/mymaster/3"),
+        (
+            ["redis://mymaster/0?is_master=1", "redis://mymaster/0?is_master=0"],
+            {},
+            f"redis+sentinel://{HOSTS}/mymaster/0",
+        ),
+        ("redis://mymaster/0", {"USERNAME": "u", "PASSWORD": "p@/"}, f"redis+sentinel://u:p%40%2F@{HOSTS}/mymaster/0"),
+        (
+            "redis://mymaster/0",
+            {"SENTINEL_KWARGS": {"username": "asker", "password": "a&b", "socket_timeout": 3}},
+            f"redis+sentinel://{HOSTS}/mymaster/0?sentinel_username=asker&sentinel_password=a%26b",
+        ),
+        ("rediss://mymaster/0", {}, f"rediss+sentinel://{HOSTS}/mymaster/0?sentinel_ssl=false"),
+        (
+            "rediss://mymaster/0",
+            {
+                "CONNECTION_POOL_KWARGS": {"ssl_ca_certs": "/a.pem"},
+                "SENTINEL_KWARGS": {"ssl": True, "ssl_cert_reqs": None},
+            },
+            f"rediss+sentinel://{HOSTS}/mymaster/0?ssl_ca_certs=%2Fa.pem&sentinel_ssl_cert_reqs=none",
+        ),
+        (
+            "redis://mymaster/0",
+            {"SENTINEL_KWARGS": {"ssl": True}},
+            f"redis+sentinel://{HOSTS}/mymaster/0?sentinel_ssl=true",
+        ),
+    ],
+)
+def test_sentinels_of_django_redis_become_a_url(settings, location, options, url):
+    options = {"CLIENT_CLASS": "django_redis.client.SentinelClient", "SENTINELS": SENTINELS, **options}
+    settings.CACHES = {"default": {"BACKEND": DJANGO_REDIS, "LOCATION": location, "OPTIONS": options}}
+
+    assert cache_url("default") == url
+
+
 @pytest.mark.parametrize(
     ("cache", "reason"),
     [
@@ -95,7 +139,9 @@ def test_timeouts_and_decoding_of_the_cache_stay_with_the_cache(settings):
         ({"BACKEND": DJANGO_REDIS}, "LOCATION"),
         ({"BACKEND": DJANGO_REDIS, "LOCATION": "h:6379"}, "LOCATION"),
         ({"BACKEND": DJANGO_REDIS, "LOCATION": []}, "LOCATION"),
-        ({"BACKEND": DJANGO_REDIS, "LOCATION": "redis://h", "OPTIONS": {"SENTINELS": [("s", 1)]}}, "Sentinel"),
+        ({"BACKEND": DJANGO_REDIS, "LOCATION": "redis://m", "OPTIONS": {"SENTINELS": []}}, "list of .host, port"),
+        ({"BACKEND": DJANGO_REDIS, "LOCATION": "redis://m", "OPTIONS": {"SENTINELS": ["s:1"]}}, "list of .host, port"),
+        ({"BACKEND": DJANGO_REDIS, "LOCATION": "redis://m", "OPTIONS": {"SENTINELS": [("s", "x")]}}, "list of .host"),
     ],
 )
 def test_an_unusable_cache_is_reported_with_the_reason(settings, cache, reason):

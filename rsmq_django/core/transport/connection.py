@@ -11,51 +11,40 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import re
 import select
-import socket
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import redis
 import redis.asyncio
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import NoBackoff
-from redis.exceptions import MovedError, ReadOnlyError
-from redis.retry import Retry
+from redis.exceptions import MasterDownError, MovedError, ReadOnlyError
 
 from ..errors import ConnectionFailed, DatabaseNotFound, OutcomeUnknown, PermissionDenied, RedisFailure, ServerRefused
 from .cluster import ASK_FOR_NODES, ClusterNodes, moved
+from .factories import database_of, masked, new_async_factory, new_factory, service_of
 from .listener import Listener
 from .read_timeout import Silence
+from .sentinel_url import Address
+from .sentinels import ASK_FOR_ROLE, SWITCHES, Sentinels
 from .wire import Wire
-
-SCHEMES = ("redis", "rediss", "unix")
 
 Command = tuple[str | bytes | int, ...]
 #: Also a command that is packed already.
 Request = Command | bytes
 Reply = Any
 
-NO_LIMIT = 2**31
-#: An idle connection is checked after 30 s, then every 10 s, and is lost after three checks without an answer. By name,
-#: because other systems than Linux lack some of these options.
-_KEEPALIVE = {
-    getattr(socket, name): value
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-    if hasattr(socket, name)
-}
 #: How often an exchange follows a redirection to another node of a cluster.
 MOST_MOVES = 5
 
 #: After an invalid reply the server is not a Redis, or the stream is out of step: the socket cannot be used any more.
 _LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.InvalidResponse, OSError)
+#: Replies of a replica: the command was not carried out.
+_DEMOTED = (ReadOnlyError, MasterDownError)
 #: Replies of a server that does not have the keys, or does not have them any more.
-_ELSEWHERE = (MovedError, ReadOnlyError)
+_ELSEWHERE = (MovedError, *_DEMOTED)
 #: Refusals of all commands, which redis-py treats as lost connections; nothing of the exchange was carried out.
 _REFUSED_ALL = (redis.BusyLoadingError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
 
@@ -70,17 +59,19 @@ _NUMBERS = [b"$%d\r\n%d" % (len(str(number)), number) for number in range(_MANY)
 class Connection:
     """A server by URL: `redis://`, `rediss://` or `unix://`. Does no I/O until it is used; safe to share and to fork.
 
+    `redis+sentinel://` and `rediss+sentinel://` name sentinels and a service, and lead to its primary.
+
     `timeout_s` (default 1 s) bounds connecting and each wait for a reply, so that a web request never hangs on a
     queue. Options of the server's user, database and TLS go into the URL as redis-py documents them.
     """
 
     def __init__(self, url: str, *, timeout_s: float = 1.0) -> None:
-        if urlsplit(url).scheme not in SCHEMES:
-            raise ValueError(f"unknown scheme in {masked(url)!r}; use one of {', '.join(s + '://' for s in SCHEMES)}")
+        service = service_of(url)
         self.url = url
         self.timeout_s = timeout_s
-        #: Shared with connections that have another timeout.
+        #: Both are shared with connections that have another timeout.
         self._route = ClusterNodes()
+        self._sentinels = Sentinels(service, masked(url)) if service is not None else None
         self._idle: deque[Any] = deque()
         self._pid = os.getpid()
         self._factory: Any = None
@@ -90,14 +81,23 @@ class Connection:
     def __repr__(self) -> str:
         return f"Connection({masked(self.url)!r})"
 
+    def check_options(self) -> None:
+        """Check the options of the URL, which redis-py does only when it makes a connection; opens none.
+
+        Raises TypeError or ValueError.
+        """
+        self._make()
+        if self._sentinels is not None:
+            self._sentinels.new_link(self._sentinels.order[0], self.timeout_s)
+
     def expect_cluster(self) -> None:
         """Ask for all nodes with the first socket, if the server belongs to a cluster."""
-        self._route.is_curious = True
+        self._route.is_curious = self._sentinels is None  # they manage no clusters
 
     def with_timeout(self, timeout_s: float) -> Connection:
         """Return a connection to the same server that waits `timeout_s` seconds, with sockets of its own."""
         other = Connection(self.url, timeout_s=timeout_s)
-        other._route = self._route
+        other._route, other._sentinels = self._route, self._sentinels
         return other
 
     # -- Sync ---------------------------------------------------------------------------------------------------------
@@ -169,13 +169,11 @@ class Connection:
     def _follow(self, link: Any, commands: Sequence[Request], replies: list[Reply]) -> None:
         """Send redirected commands to the node of the cluster that has their keys, and replace their replies.
 
-        If that node cannot be reached, the replies stay as they are: nothing was done. A server that became a replica
-        does not tell the address of the primary; but its name may resolve to it by now, so its sockets are closed.
+        If that node cannot be reached, the replies stay as they are: nothing was done.
         """
         link.is_elsewhere = False
-        if ReadOnlyError in map(type, replies):
-            self.close()
-            link.disconnect()
+        if refused := self._refused_by_replica(replies):
+            self._repeat(link, commands, replies, refused)
         for _ in range(MOST_MOVES):
             places = moved(replies)
             if not places or not self._route.follow(link, replies[places[0]]):
@@ -190,6 +188,33 @@ class Connection:
             self._route.learn(link, slots)
             for at, answer in zip(places, answers, strict=True):
                 replies[at] = answer
+
+    def _repeat(self, link: Any, commands: Sequence[Request], replies: list[Reply], places: Sequence[int]) -> None:
+        """Send commands that a replica has refused to the server that is the primary now, and replace their replies.
+
+        A replica does not tell the address of the primary. Sentinels do; and its name may resolve to it by now.
+        """
+        self.close()
+        link.disconnect()
+        try:
+            self._connected(link)
+        except RedisFailure:
+            return
+        answers = self._converse(link, packed([commands[at] for at in places]), len(places))
+        link.is_elsewhere = MovedError in map(type, answers)
+        for at, answer in zip(places, answers, strict=True):
+            replies[at] = answer
+
+    def _refused_by_replica(self, replies: Sequence[Reply]) -> list[int]:
+        """Return the positions of commands that another server may accept, which was found out by now.
+
+        A primary that the others have left refuses writes for lack of replicas, if it is configured so.
+        """
+        places = [at for at, reply in enumerate(replies) if isinstance(reply, _DEMOTED)]
+        alone = [at for at, reply in enumerate(replies) if _lacks_replicas(reply)]
+        if alone and self._sentinels is not None and self._sentinels.may_look_again():
+            places = sorted(places + alone)
+        return places
 
     def _converse(self, link: Any, request: bytes, count: int) -> list[Reply]:
         replies: list[Reply] = []
@@ -212,8 +237,13 @@ class Connection:
 
     def subscriber(self, channels: Sequence[str]) -> redis.client.PubSub:
         """Return redis-py's PubSub, subscribed to channels on a socket of its own; the caller closes it."""
+        factory = self._new_factory()
+        if self._sentinels is not None:
+            primary = self._connected(self._make())
+            factory.connection_kwargs.update(host=primary.host, port=primary.port)
+            self._idle.append(primary)
         # Not from_pool(): such a client closes its sockets when its last reference is gone.
-        server: Any = redis.Redis(connection_pool=self._new_factory())
+        server: Any = redis.Redis(connection_pool=factory)
         subscriber: redis.client.PubSub = server.pubsub()
         subscriber.subscribe(*channels)
         return subscriber
@@ -223,13 +253,33 @@ class Connection:
 
         `marker` is the name of the one channel whose publishes the listener reports separately.
         """
-        link = self._connected(self._make())
+        return _subscribed(self._connected(self._make()), self.url, channels, marker=marker)
+
+    @property
+    def has_sentinels(self) -> bool:
+        """Return whether sentinels tell which server is the primary."""
+        return self._sentinels is not None
+
+    def switch_listener(self) -> tuple[Listener, Address]:
+        """Return a listener for the promotions that a sentinel publishes, and that sentinel; the caller closes it."""
+        assert self._sentinels is not None
+        sentinel = self._sentinels.order[0]
+        link = self._sentinels.new_link(sentinel, self.timeout_s)
         try:
-            link.send_packed_command([packed([("SUBSCRIBE", *channels)])], check_health=False)
-        except _LOST as error:
+            link.connect()
+        except (redis.RedisError, OSError) as error:
             link.disconnect()
+            self._sentinels.avoid(sentinel)
             raise _not_connected(self.url, error) from error
-        return Listener(link, masked(self.url), marker=marker.encode())
+        return _subscribed(link, self.url, [SWITCHES]), sentinel
+
+    def leave_former_primary(self, sentinel: Address) -> int:
+        """Ask a sentinel for the primary, shut down all sockets of this process to other servers, and return how many.
+
+        Raises ConnectionFailed when the sentinel does not answer.
+        """
+        assert self._sentinels is not None
+        return self._sentinels.leave_former_primary(sentinel, self.timeout_s)
 
     def close(self) -> None:
         """Close the idle sockets of this process; the object stays usable."""
@@ -255,10 +305,8 @@ class Connection:
         return _new_link(self._factory)
 
     def _new_factory(self) -> redis.ConnectionPool:
-        # Not from_url(): there the options of the URL override ours.
-        parse_url: Any = redis.connection.parse_url
-        options: dict[str, Any] = parse_url(self.url) | _options(self.url, self.timeout_s)
-        return redis.ConnectionPool(**options | {"retry": Retry(NoBackoff(), 0)})
+        url = self.url if self._sentinels is None else self._sentinels.service.server_url
+        return new_factory(url, self.timeout_s)
 
     def _connected(self, link: Any) -> Any:
         try:
@@ -274,20 +322,31 @@ class Connection:
         return link
 
     def _connect(self, link: Any) -> None:
-        self._route.aim(link)
         link.wire = None
+        if self._sentinels is not None:
+            self._sentinels.connect(link, self._role_of, self.timeout_s)
+            return
+        self._route.aim(link)
         link.connect()
         link.wire = Wire.of(link, self.timeout_s)
         if self._route.is_curious:
             _write(link, packed([ASK_FOR_NODES]))
             self._route.learn(link, _read(link))
 
+    def _role_of(self, link: Any) -> Reply:
+        """Connect a socket, and return what the server says about its role."""
+        link.wire = None
+        link.connect()
+        link.wire = Wire.of(link, self.timeout_s)
+        _write(link, packed([ASK_FOR_ROLE]))
+        return _read(link)
+
     # -- Async --------------------------------------------------------------------------------------------------------
 
     async def aexchange(self, commands: Sequence[Command]) -> list[Reply]:
         """See exchange()."""
         pool = await self._loop_pool()
-        link = await pool.take(self.url, self.timeout_s, self._route)
+        link = await pool.take(self.timeout_s)
         if self._route.is_curious:
             self._route.learn(link, (await self._aconverse(link, [ASK_FOR_NODES]))[0])
         replies = await self._aconverse(link, commands)
@@ -323,22 +382,36 @@ class Connection:
     async def _afollow(self, pool: _LoopPool, link: Any, commands: Sequence[Command], replies: list[Reply]) -> None:
         """See _follow()."""
         link.is_elsewhere = False
-        if ReadOnlyError in map(type, replies):
-            for other in (link, *pool.idle):
-                await other.disconnect(nowait=True)
+        if refused := self._refused_by_replica(replies):
+            await self._arepeat(pool, link, commands, replies, refused)
         for _ in range(MOST_MOVES):
             places = moved(replies)
             if not places or not self._route.follow(link, replies[places[0]]):
                 return
             await link.disconnect(nowait=True)
             try:
-                await pool.connect(link, self.url, self.timeout_s, self._route)
+                await pool.connect(link, self.timeout_s)
             except RedisFailure:
                 return
             slots, *answers = await self._aconverse(link, [ASK_FOR_NODES, *(commands[at] for at in places)])
             self._route.learn(link, slots)
             for at, answer in zip(places, answers, strict=True):
                 replies[at] = answer
+
+    async def _arepeat(
+        self, pool: _LoopPool, link: Any, commands: Sequence[Command], replies: list[Reply], places: Sequence[int]
+    ) -> None:
+        """See _repeat()."""
+        for other in (link, *pool.idle):
+            await other.disconnect(nowait=True)
+        try:
+            await pool.connect(link, self.timeout_s)
+        except RedisFailure:
+            return
+        answers = await self._aconverse(link, [commands[at] for at in places])
+        link.is_elsewhere = MovedError in map(type, answers)
+        for at, answer in zip(places, answers, strict=True):
+            replies[at] = answer
 
     async def aclose(self) -> None:
         """Close the idle sockets of the running event loop; the object stays usable."""
@@ -350,9 +423,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         pool = self._loops.get(loop)
         if pool is None or pool.pid != os.getpid():
-            options: dict[str, Any] = dict(redis.asyncio.connection.parse_url(self.url)) | _options(self.url, None)
-            factory = redis.asyncio.ConnectionPool(**options | {"retry": AsyncRetry(NoBackoff(), 0)})
-            pool = self._loops[loop] = _LoopPool(factory)
+            pool = self._loops[loop] = _LoopPool(self.url, self._route, self._sentinels)
             await anext(pool.closer)
         return pool
 
@@ -360,8 +431,9 @@ class Connection:
 class _LoopPool:
     """The idle sockets of one event loop. They close when the loop shuts its asynchronous generators down."""
 
-    def __init__(self, factory: Any) -> None:
-        self.factory = factory
+    def __init__(self, url: str, route: ClusterNodes, sentinels: Sentinels | None) -> None:
+        self._url, self._route, self._sentinels = url, route, sentinels
+        self.factory = new_async_factory(url if sentinels is None else sentinels.service.server_url, None)
         self.idle: deque[Any] = deque()
         self.pid = os.getpid()
         # asyncio.run() and async_to_sync() end a loop with shutdown_asyncgens(): the only hook for a library.
@@ -374,9 +446,9 @@ class _LoopPool:
             while self.idle:
                 await self.idle.pop().disconnect()
 
-    async def take(self, url: str, timeout_s: float, route: ClusterNodes) -> Any:
+    async def take(self, timeout_s: float) -> Any:
         link = self.idle.pop() if self.idle else self._new_link()
-        await self.connect(link, url, timeout_s, route)
+        await self.connect(link, timeout_s)
         return link
 
     def _new_link(self) -> Any:
@@ -384,24 +456,36 @@ class _LoopPool:
         link.silence = Silence()
         return link
 
-    async def connect(self, link: Any, url: str, timeout_s: float, route: ClusterNodes) -> None:
+    async def connect(self, link: Any, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 if not link.is_connected:
-                    route.aim(link)
-                await link.connect()
+                    await self._open(link, timeout_s)
                 if await _ais_stale(link):
                     await link.disconnect(nowait=True)
-                    route.aim(link)
-                    await link.connect()
+                    await self._open(link, timeout_s)
             link.silence.listen_to(link._reader)
         except (redis.RedisError, OSError) as error:
             await link.disconnect(nowait=True)
-            route.leave(link)
-            raise _not_connected(url, error) from error
+            self._route.leave(link)
+            raise _not_connected(self._url, error) from error
         except BaseException:
             await link.disconnect(nowait=True)
             raise
+
+    async def _open(self, link: Any, timeout_s: float) -> None:
+        if self._sentinels is not None:
+            await self._sentinels.aconnect(link, _arole_of, timeout_s)
+        else:
+            self._route.aim(link)
+            await link.connect()
+
+
+async def _arole_of(link: Any) -> Reply:
+    """See Connection._role_of()."""
+    await link.connect()
+    await link.send_packed_command(packed([ASK_FOR_ROLE]), check_health=False)
+    return await _aread(link)
 
 
 # -- Protocol and redis-py -------------------------------------------------------------------------------------------
@@ -491,8 +575,22 @@ def _new_link(factory: Any) -> Any:
 def _noted(link: Any, error: redis.ResponseError) -> redis.ResponseError:
     if "-READONLY " in str(error):  # Redis 6.2 wraps an error in a script into a text
         error = ReadOnlyError(str(error))
-    link.is_elsewhere = link.is_elsewhere or isinstance(error, _ELSEWHERE)
+    link.is_elsewhere = link.is_elsewhere or isinstance(error, _ELSEWHERE) or _lacks_replicas(error)
     return error
+
+
+def _lacks_replicas(reply: Reply) -> bool:
+    """Return whether a server refused a write because it has too few replicas (min-replicas-to-write)."""
+    return isinstance(reply, redis.ResponseError) and "NOREPLICAS " in str(reply)
+
+
+def _subscribed(link: Any, url: str, channels: Sequence[str], *, marker: str = "") -> Listener:
+    try:
+        link.send_packed_command([packed([("SUBSCRIBE", *channels)])], check_health=False)
+    except _LOST as error:
+        link.disconnect()
+        raise _not_connected(url, error) from error
+    return Listener(link, masked(url), marker=marker.encode())
 
 
 def _is_stale(link: Any) -> bool:
@@ -545,9 +643,7 @@ def _not_connected(url: str, error: Exception) -> RedisFailure:
             f"{where} has reached its maximum number of clients; raise maxclients, or close some of them"
         )
     if "DB index" in str(error) or "Invalid Database" in str(error):
-        parse_url: Any = redis.connection.parse_url
-        database = parse_url(url).get("db", 0)
-        return DatabaseNotFound(f"{where} has no database {database} ({error}); correct the number in the URL")
+        return DatabaseNotFound(f"{where} has no database {database_of(url)} ({error}); correct the number in the URL")
     if isinstance(error, redis.ResponseError):
         return ServerRefused(f"{where} refused the connection: {error}")
     why = str(error) or type(error).__name__  # our own timeouts have no text
@@ -564,28 +660,3 @@ def _refused(url: str, error: Exception, replies: Sequence[Reply], count: int) -
 def _lost_text(url: str, error: Exception) -> str:
     why = str(error) or type(error).__name__
     return f"{masked(url)} did not answer ({why}); the command may have been carried out or not"
-
-
-def masked(url: str) -> str:
-    """Return the URL with its password replaced, for people and logs."""
-    hidden = re.sub(r"(//[^/@:]*):.*@", r"\1:***@", url)
-    return re.sub(r"([?&]password=)[^&]*", r"\1***", hidden, flags=re.IGNORECASE)
-
-
-def _options(url: str, timeout_s: float | None) -> dict[str, Any]:
-    """Return the options whose defaults differ between versions of redis-py."""
-    options = {
-        "socket_timeout": timeout_s,
-        "socket_connect_timeout": timeout_s,
-        "protocol": 2,
-        "decode_responses": False,
-        "encoding": "utf-8",
-        # redis-py 8 limits a pool to a hundred connections. Our sockets never return to the pool, so a process would
-        # fail after that number of lost connections.
-        "max_connections": NO_LIMIT,
-    }
-    if urlsplit(url).scheme == "unix":
-        return options
-    # The kernel detects a half-open TCP connection (a cut cable, a NAT without its state) within a minute. Without
-    # keepalive it would never be detected, with the defaults of Linux after two hours.
-    return options | {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}

@@ -18,6 +18,7 @@ from ...core.keys import cancellations_channel
 from ...core.log_lines import get_logger
 from ...core.transport.backoff import ReconnectBackoff
 from ...core.transport.listener import Listener
+from .primary_watch import PrimaryWatch
 
 logger = get_logger(__name__)
 
@@ -45,10 +46,10 @@ class Wakeup:
         self._is_asleep = False
         #: The file that a descriptor belonged to when it was registered, and the function to call.
         self._watched: dict[int, tuple[tuple[int, int], Callable[[], None]]] = {}
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: list[Subscription | PrimaryWatch] = []
 
-    def subscribe(self, subscription: Subscription) -> None:
-        """Let published messages end a sleep."""
+    def subscribe(self, subscription: Subscription | PrimaryWatch) -> None:
+        """Let what a socket receives end a sleep."""
         self._subscriptions.append(subscription)
 
     def watch(self, descriptor: int, on_ready: Callable[[], None]) -> None:

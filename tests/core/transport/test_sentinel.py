@@ -1,0 +1,279 @@
+"""A real Sentinel topology: calls go to the primary, also after a failover, and errors say what is missing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from rsmq_django.core import Client, Connection, Queue
+from rsmq_django.core.errors import (
+    ConnectionFailed,
+    OutcomeUnknown,
+    PermissionDenied,
+    QueueExists,
+    RedisFailure,
+    ServerRefused,
+)
+from rsmq_django.core.queue.browse import count
+from rsmq_django.core.transport.prepared_calls import ReadiedCalls
+from tests.sentinel_topology import SERVICE, SentinelTopology
+from tests.support import wait_until
+
+#: No test depends on this time, on a machine of any speed.
+PATIENCE_S = 30
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SentinelTopology]:
+    topology = SentinelTopology(tmp_path_factory.mktemp("sentinel"))
+    yield topology
+    topology.stop()
+
+
+@pytest.fixture
+def topology(shared: SentinelTopology) -> SentinelTopology:
+    shared.settle()
+    shared.primary.run("FLUSHALL")
+    return shared
+
+
+def queue_at(url: str, *, timeout_s: float = PATIENCE_S) -> Queue:
+    queue = Queue("jobs", Client(Connection(url, timeout_s=timeout_s)))
+    with contextlib.suppress(QueueExists):
+        queue.create()
+    return queue
+
+
+async def test_calls_go_to_the_primary(topology: SentinelTopology):
+    queue = queue_at(topology.url)
+
+    sent = [queue.send(b"a"), await queue.asend(b"b")]
+
+    received = [await queue.areceive(), queue.receive()]
+    assert [each.id for each in received if each] == sent
+    assert Queue("jobs", Client(Connection(topology.primary.url))).attributes().total_received == 2
+    await queue.client.connection.aclose()
+
+
+async def test_database_of_the_url_is_used(topology: SentinelTopology):
+    queue = queue_at(topology.url.removesuffix("/0") + "/5")
+    queue.send(b"a")
+
+    assert Queue("jobs", Client(Connection(f"{topology.primary.url}/5"))).attributes().messages == 1
+
+
+async def test_open_sockets_follow_a_failover(topology: SentinelTopology):
+    queue = queue_at(topology.url)
+    first = queue.send(b"a")
+    await queue.aattributes()
+    readied = ReadiedCalls(queue.client, [count("rsmq", "jobs")])
+    topology.wait_for_replicas()
+
+    topology.fail_over()
+
+    wait_until(lambda: _works(queue))
+    assert (await queue.aattributes()).messages >= 1
+    assert not readied.send() or readied.results()[0].messages >= 1
+    received = queue.receive()
+    assert received is not None and received.id == first
+    await queue.client.connection.aclose()
+
+
+def _works(queue: Queue) -> bool:
+    with contextlib.suppress(RedisFailure):
+        return bool(queue.send(b"later"))
+    return False
+
+
+async def test_killed_primary_is_replaced_by_the_one_that_sentinels_promote(topology: SentinelTopology):
+    queue = queue_at(topology.url)
+    queue.send(b"a")
+    await queue.asend(b"b")
+    topology.wait_for_replicas()
+    old = topology.primary
+    old.kill()
+
+    with pytest.raises(ConnectionFailed, match="nothing was sent. Sentinels promote a replica") as error:
+        queue_at(topology.url).send(b"c")
+    assert old.address in str(error.value)
+    topology.promote_another(old)
+
+    assert queue.attributes().messages == 2
+    assert queue.send(b"c") and await queue.asend(b"d")
+    await queue.client.connection.aclose()
+
+
+async def test_command_that_a_demoted_primary_refuses_is_done_by_the_new_one(topology: SentinelTopology):
+    queue = queue_at(topology.url)
+    queue.send(b"a")
+    await queue.asend(b"b")
+    link = next(iter(queue.client.connection._idle))
+    old = (link.host, link.port)
+    topology.wait_for_replicas()
+
+    new = topology.hand_over()
+
+    assert queue.send(b"c") and await queue.asend(b"d")
+    assert (link.host, link.port) == ("127.0.0.1", new.port) != old
+    assert queue.attributes().messages == 4 and queue.attributes().total_sent == 4
+    await queue.client.connection.aclose()
+
+
+def test_batch_that_a_demoted_primary_refuses_is_done_by_the_new_one_once(topology: SentinelTopology):
+    queue = queue_at(topology.url)
+    ids = queue.send_many([b"a", b"b"])
+    readied = ReadiedCalls(queue.client, [queue._receive(2, None)])
+    topology.wait_for_replicas()
+
+    topology.hand_over()
+
+    assert readied.send()
+    assert [each.id for each in readied.results()[0]] == ids
+    assert queue.receive() is None
+
+
+def test_primary_that_its_replicas_have_left_is_looked_for_again(topology: SentinelTopology):
+    queue = queue_at(topology.url)
+    queue.send(b"a")
+    topology.wait_for_replicas()
+    old, new = topology.primary, topology.hand_over()
+    old.run("REPLICAOF", "NO", "ONE")
+    old.run("CONFIG", "SET", "min-replicas-to-write", 1)
+    try:
+        alone = Queue("jobs", Client(Connection(topology.url, timeout_s=PATIENCE_S)))
+        link = alone.client.connection._make()
+        link.host, link.port = "127.0.0.1", old.port
+        link.connect()
+        alone.client.connection._idle.append(link)
+
+        assert alone.send(b"b")
+
+        assert (link.host, link.port) == ("127.0.0.1", new.port)
+        assert Queue("jobs", Client(Connection(old.url))).attributes().messages == 1
+    finally:
+        old.run("CONFIG", "SET", "min-replicas-to-write", 0)
+
+
+def test_primary_without_enough_replicas_says_so(topology: SentinelTopology):
+    queue = queue_at(topology.url)
+    topology.primary.run("CONFIG", "SET", "min-replicas-to-write", 5)
+    try:
+        for _ in range(3):
+            with pytest.raises(ServerRefused, match="NOREPLICAS.*nothing was changed, try again later"):
+                queue.send(b"a")
+    finally:
+        topology.primary.run("CONFIG", "SET", "min-replicas-to-write", 0)
+    assert queue.send(b"a")
+
+
+# -- Sentinels --------------------------------------------------------------------------------------------------------
+
+
+async def test_sentinels_that_do_not_answer_are_passed_over(topology: SentinelTopology):
+    stopped, dead = topology.sentinels[0], "127.0.0.1:1"
+    stopped.pause()
+    try:
+        url = f"redis+sentinel://{dead},{stopped.address},{topology.sentinels[1].address}/{SERVICE}"
+        queue = queue_at(url, timeout_s=3)
+        assert queue.send(b"a")
+        assert queue.client.connection._sentinels.order[0] == ("127.0.0.1", topology.sentinels[1].port)
+        fresh = queue_at(url, timeout_s=3)
+        assert await fresh.asend(b"b")
+        await fresh.client.connection.aclose()
+    finally:
+        stopped.resume()
+
+
+async def test_error_names_sentinels_service_and_next_step_when_none_answers(topology: SentinelTopology):
+    client = Client(Connection("redis+sentinel://user:secret@127.0.0.1:1,[::1]:2/mymaster/0"))
+    queue = Queue("jobs", client)
+    text = (
+        r"cannot find the primary of 'mymaster' for redis\+sentinel://user:\*\*\*@127.0.0.1:1,\[::1\]:2/mymaster/0: "
+        r"sentinel 127.0.0.1:1 does not answer \(.*\); sentinel \[::1\]:2 does not answer \(.*\); "
+        r"nothing was sent. Are the sentinels running there\?$"
+    )
+    with pytest.raises(ConnectionFailed, match=text):
+        queue.send(b"a")
+    with pytest.raises(ConnectionFailed, match=text):
+        await queue.asend(b"a")
+
+
+async def test_error_names_a_service_that_no_sentinel_knows(topology: SentinelTopology):
+    queue = Queue("jobs", Client(Connection(topology.url.replace(SERVICE, "other"), timeout_s=PATIENCE_S)))
+    text = "sentinel 127.0.0.1:.* does not know that name; nothing was sent. Correct the name in the URL"
+    with pytest.raises(ConnectionFailed, match=text):
+        queue.send(b"a")
+    with pytest.raises(ConnectionFailed, match=text):
+        await queue.asend(b"a")
+
+
+def test_sentinels_and_servers_have_their_own_users(topology: SentinelTopology):
+    for sentinel in topology.sentinels:
+        rights = ("-@all", "+sentinel|get-master-addr-by-name", "+subscribe", "resetchannels", "&+switch-master")
+        sentinel.run("ACL", "SETUSER", "asker", "on", ">ask@", *rights)
+    for server in topology.servers:
+        server.run("ACL", "SETUSER", "sender", "on", ">send/", "+@all", "~*", "&*")
+    hosts = ",".join(each.address for each in topology.sentinels)
+    login, asker = "sender:send%2F@", "?sentinel_username=asker&sentinel_password=ask%40"
+    url = f"redis+sentinel://{login}{hosts}/{SERVICE}/0"
+
+    connection = Connection(url + asker, timeout_s=PATIENCE_S)
+    assert connection.exchange([("ACL", "WHOAMI")]) == [b"sender"]
+    listener, _ = connection.switch_listener()
+    wait_until(lambda: listener.drain() > 0)
+    listener.close()
+
+    with pytest.raises(PermissionDenied, match="correct sentinel_username and sentinel_password") as error:
+        Connection(url + asker.replace("%40", "x"), timeout_s=PATIENCE_S).exchange([("PING",)])
+    assert "askx" not in str(error.value)
+    with pytest.raises(PermissionDenied, match="refused the user or password"):
+        Connection(url.replace("send%2F", "wrong") + asker, timeout_s=PATIENCE_S).exchange([("PING",)])
+
+
+def test_user_without_the_right_to_ask_for_the_role_can_send(topology: SentinelTopology):
+    for server in topology.servers:
+        server.run("ACL", "SETUSER", "narrow", "on", ">pw", "+@all", "-role", "~*", "&*")
+    url = topology.url.replace("//", "//narrow:pw@")
+
+    assert queue_at(url).send(b"a")
+
+
+def test_server_that_is_no_sentinel_says_so(topology: SentinelTopology):
+    url = f"redis+sentinel://{topology.primary.address}/{SERVICE}"
+    with pytest.raises(ConnectionFailed, match="does not answer .*unknown command"):
+        queue_at(url)
+
+
+# -- Promotions that a sentinel publishes -----------------------------------------------------------------------------
+
+
+def test_sockets_of_a_former_primary_are_shut_down_when_a_sentinel_publishes_the_new_one(topology: SentinelTopology):
+    connection = Connection(topology.url, timeout_s=PATIENCE_S)
+    waiting, old = connection.ask(("BLPOP", "nothing", 0)), topology.primary
+    heard = connection.listener(["a"])
+    listener, sentinel = connection.switch_listener()
+    wait_until(lambda: listener.drain() > 0)
+
+    new = topology.pause_primary()
+    try:
+        wait_until(lambda: listener.drain() > 0)
+        connection.leave_former_primary(sentinel)
+
+        with pytest.raises(OutcomeUnknown):
+            connection.answer_of(waiting)
+        with pytest.raises(ConnectionFailed):
+            wait_until(lambda: heard.drain() and False)
+        assert connection.exchange([("CONFIG", "GET", "port")]) == [[b"port", str(new.port).encode()]]
+    finally:
+        old.resume()
+        listener.close()
+        heard.close()
+
+
+def test_subscriber_listens_at_the_primary(topology: SentinelTopology):
+    connection = Connection(topology.url, timeout_s=PATIENCE_S)
+    with connection.subscriber(["news"]) as subscriber:
+        wait_until(lambda: subscriber.get_message() is not None)
+        assert topology.primary.run("PUBLISH", "news", "x") == 1
