@@ -23,7 +23,9 @@ from .conf.options import nearest, shown
 from .conf.sections import TaskSettings
 from .conf.settings import ConnectionSettings, Settings, read_settings
 from .conf.timetable import can_read_cron
-from .core.transport.factories import service_of
+from .core.errors import InvalidValue
+from .core.transport.factories import has_credentials, service_of
+from .core.transport.handshake import find_provider
 from .tasks.task_modules import unimported_modules
 
 TAG = "rsmq"
@@ -42,6 +44,7 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
     return [
         *check_caches(settings),
         *check_sentinels(settings),
+        *check_credential_providers(settings),
         *check_backend(),
         *check_backend_options(),
         *check_task_queues(settings),
@@ -101,6 +104,23 @@ def uses_our_backend() -> bool:
 
 def _backends() -> dict[str, Any]:
     return getattr(django_settings, "TASKS", {})
+
+
+def check_credential_providers(settings: Settings) -> Iterator[CheckMessage]:
+    """Check that credential providers can be created, and that no URL has a user or password besides one."""
+    for connection in settings.connections.values():
+        where = f"RSMQ['CONNECTIONS'][{connection.alias!r}]"
+        if connection.credential_provider is None:
+            continue
+        try:
+            find_provider(connection.credential_provider)
+        except InvalidValue as error:
+            hint = "Give the dotted path of a subclass of redis.credentials.CredentialProvider, or of a function."
+            yield checks.Error(f"{where}: {error}", hint=hint, id="rsmq.E016")
+        named = {"username", "password"} & {*connection.options}
+        if named or has_credentials(_place(connection)):
+            said = f"{where} has a CREDENTIAL_PROVIDER and a user or password."
+            yield checks.Error(said, hint="Remove the user and password, or the provider.", id="rsmq.E016")
 
 
 def check_backend() -> Iterator[CheckMessage]:

@@ -10,12 +10,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
-from .conf.caches import cache_url
+from .conf.caches import cache_url, with_options
 from .conf.settings import ConnectionSettings, QueueSettings, get_settings
 from .core import Client, Connection, Queue
-from .core.errors import QueueExists
+from .core.errors import InvalidValue, QueueExists
 from .core.queue.pause import pause, paused, resume
 from .core.transport.call import Call
+from .core.transport.handshake import find_provider
 
 __all__ = [
     "aensure_queue",
@@ -131,9 +132,19 @@ def _build_client(alias: str) -> Client:
     settings = get_settings().connection(alias)
     with _building:
         if alias not in _clients:
-            connection = Connection(_server_url(settings), timeout_s=settings.timeout_s)
+            connection = _build_connection(settings)
             _clients[alias] = Client(connection, namespace=settings.namespace)
         return _clients[alias]
+
+
+def _build_connection(settings: ConnectionSettings) -> Connection:
+    given = settings.credential_provider
+    try:
+        provider = None if given is None else find_provider(given)
+        url = with_options(_server_url(settings), settings.options) if settings.options else _server_url(settings)
+        return Connection(url, timeout_s=settings.timeout_s, credential_provider=provider)
+    except (InvalidValue, ValueError) as error:
+        raise ImproperlyConfigured(f"RSMQ['CONNECTIONS'][{settings.alias!r}]: {error}") from error
 
 
 def _server_url(settings: ConnectionSettings) -> str:

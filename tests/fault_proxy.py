@@ -26,14 +26,15 @@ CHUNK_BYTES = 65_536
 
 
 class FaultProxy:
-    """Listens on a free port of 127.0.0.1 and forwards to the server of `upstream_url`."""
+    """Listens on a free port, of 127.0.0.1 unless told otherwise, and forwards to the server of `upstream_url`."""
 
-    def __init__(self, upstream_url: str) -> None:
+    def __init__(self, upstream_url: str, *, host: str = "127.0.0.1") -> None:
         self.requests: list[bytes] = []  # every chunk a client has sent, held or forwarded
         self.connections = 0  # how many have ever been accepted
         self.delay_s = 0.0  # one-way latency of each chunk, in both directions
         self.request_bytes_per_s: float | None = None  # how fast requests move; None: as fast as they can
         self._upstream = urlsplit(upstream_url)
+        self._host = f"[{host}]" if ":" in host else host
         self._gates = {"request": asyncio.Event(), "reply": asyncio.Event()}  # set: chunks may pass
         self._refuses = False
         self._is_closing = False
@@ -47,7 +48,7 @@ class FaultProxy:
         self._thread.start()
         self._open_gates()
         self._server = asyncio.run_coroutine_threadsafe(
-            asyncio.start_server(self._accept, "127.0.0.1", 0), self._loop
+            asyncio.start_server(self._accept, host, 0), self._loop
         ).result()
         self.port: int = self._server.sockets[0].getsockname()[1]
 
@@ -62,7 +63,7 @@ class FaultProxy:
         """Return the URL of the same database and user, by way of this proxy."""
         user, at, _ = self._upstream.netloc.rpartition("@")
         database = self._upstream.path if self._upstream.scheme == "redis" else ""
-        return f"redis://{user}{at}127.0.0.1:{self.port}{database}"
+        return f"redis://{user}{at}{self._host}:{self.port}{database}"
 
     def times_seen(self, needle: bytes) -> int:
         """Count how often these bytes occur in all that clients have sent."""

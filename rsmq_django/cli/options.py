@@ -78,7 +78,9 @@ def complete_queue_name(context: click.Context, _parameter: click.Parameter, typ
     chosen = context.find_root().params
     url = chosen.get("url") or console_session().url
     try:
-        client = Client(Connection(str(url), timeout_s=COMPLETION_TIMEOUT_S), namespace=chosen.get("ns") or "rsmq")
+        client = Client(
+            Connection(str(url), timeout_s=COMPLETION_TIMEOUT_S, role="cli"), namespace=chosen.get("ns") or "rsmq"
+        )
         return [name for name in list_queues(client) if name.startswith(typed)]
     except (RsmqError, ValueError):
         return []
@@ -88,7 +90,7 @@ def complete_topic_name(context: click.Context, _parameter: click.Parameter, typ
     """Return the names of topics that begin with the typed text."""
     url = context.find_root().params.get("url") or console_session().url
     try:
-        client = Client(Connection(str(url), timeout_s=COMPLETION_TIMEOUT_S))
+        client = Client(Connection(str(url), timeout_s=COMPLETION_TIMEOUT_S, role="cli"))
         return [name for name in list_topics(client) if name.startswith(typed)]
     except (RsmqError, ValueError):
         return []

@@ -117,7 +117,7 @@ def connect(url: str) -> Connection:
         is_checked = is_sentinel_url(url) or url.startswith("unix:")
         if not is_checked and "@" in urlsplit(url)._replace(netloc="", scheme="").geturl():
             raise ValueError("unescaped password: its second half would be parsed as a host")
-        connection = Connection(url, timeout_s=TIMEOUT_S)
+        connection = Connection(url, timeout_s=TIMEOUT_S, role="cli")
         connection.check_options()
         return connection
     except (ValueError, TypeError):

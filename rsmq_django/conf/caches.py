@@ -30,10 +30,10 @@ def cache_url(alias: str) -> str:
     if not URL.accepts(url):
         raise ImproperlyConfigured(f"LOCATION of CACHES[{alias!r}] is invalid. It must be {URL.expects}.")
     if "SENTINELS" not in spec.get("OPTIONS", {}):
-        return _with_options(url, options)
+        return with_options(url, options)
     if options.get("ssl"):
         url = url.replace("redis://", "rediss://", 1)
-    url = _sentinel_url(_with_options(url, options), spec["OPTIONS"])
+    url = _sentinel_url(with_options(url, options), spec["OPTIONS"])
     if not URL.accepts(url):
         raise ImproperlyConfigured(
             f"SENTINELS of CACHES[{alias!r}] cannot be used. They must be a list of (host, port), SENTINEL_KWARGS a "
@@ -74,7 +74,7 @@ def _primary(location: object) -> str:
     return str(next(iter(location), "")) if isinstance(location, list | tuple) else ""
 
 
-def _with_options(url: str, options: Mapping[str, Any]) -> str:
+def with_options(url: str, options: Mapping[str, Any]) -> str:
     """Return the URL with user, password, database and TLS options added; options in the URL take precedence."""
     parts = urlsplit(url)
     user = parts.username or quote(str(options.get("username") or ""), safe="")
@@ -85,7 +85,7 @@ def _with_options(url: str, options: Mapping[str, Any]) -> str:
     has_database = parts.path.strip("/") != "" and parts.scheme != "unix"
     if options.get("db") is not None and not has_database and not any(part.startswith("db=") for part in query):
         query.append(urlencode({"db": options["db"]}))
-    if parts.scheme == "rediss":
+    if parts.scheme in ("rediss", "rediss+sentinel"):
         query += _tls(options, query)
     # Not urlunsplit: it writes unix:///path as unix:/path, which redis-py rejects.
     return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{'&'.join(query)}" if query else "")

@@ -164,6 +164,31 @@ URL = Rule(
     is_secret=True,
 )
 
+PROVIDER_OR_NONE = Rule(
+    "a dotted path, a class, a function or an object with get_credentials(), or None",
+    lambda value: value is None or is_text(value) or callable(value) or hasattr(value, "get_credentials"),
+    is_secret=True,
+)
+#: Options of redis-py that name the user and set up TLS. Timeouts, encodings and retries are ours.
+REDIS_PY_OPTIONS = (
+    "username",
+    "password",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_password",
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_ca_data",
+    "ssl_cert_reqs",
+    "ssl_check_hostname",
+    "ssl_ciphers",
+)
+CONNECTION_OPTIONS = Rule(
+    f"a dictionary with some of {', '.join(REDIS_PY_OPTIONS)}",
+    lambda value: isinstance(value, Mapping) and all(key in REDIS_PY_OPTIONS for key in value),
+    is_secret=True,
+)
+
 
 # -- Reading -------------------------------------------------------------------------------------------------
 

@@ -22,11 +22,13 @@ from ..core.limits import (
 from ..core.queue.bands import MOST_LANES
 from ..spark.burn import read_objectives
 from .options import (
+    CONNECTION_OPTIONS,
     DAY_OR_NONE,
     FERNET_KEYS,
     FLAG,
     FLAG_OR_TEXT,
     NAMESPACE,
+    PROVIDER_OR_NONE,
     QUEUE_NAME_OR_NONE,
     SECONDS_BY_QUEUE,
     SIGNING_KEYS,
@@ -56,6 +58,10 @@ class ConnectionSettings:
     namespace: Annotated[str, NAMESPACE] = "rsmq"
     #: Timeout of a call to the server. A web request should fail soon rather than hang.
     timeout_s: Annotated[float, seconds(least=0.05, most=60)] = 1.0
+    #: Gives user and password for each new socket, instead of the URL: for passwords that expire.
+    credential_provider: Annotated[Any, PROVIDER_OR_NONE] = field(default=None, repr=False)
+    #: User, password and TLS options of redis-py that are added to the URL.
+    options: Annotated[Mapping[str, Any], CONNECTION_OPTIONS] = field(default_factory=dict, repr=False)
     #: Data directory of the embedded server; None without one.
     state_dir: Path | None = None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from django.apps import apps
 from django.conf import settings as django_settings
@@ -49,11 +50,24 @@ def job_config(*, lake: str | None = None, master: str | None = None, conf: dict
         master=master or pipeline.master,
         conf=dict(pipeline.spark_conf) | (conf or {}),
         namespace=settings.connection(pipeline.connection).namespace,
+        credential_provider=_provider_path(settings.connection(pipeline.connection).credential_provider),
         objectives=pipeline.objectives,
         wait_targets_s=pipeline.wait_targets_s,
         slots_per_worker=settings.worker.threads,
         keep_days=keep_days(),
     )
+
+
+def _provider_path(provider: Any) -> str:
+    """Return the dotted path of a credential provider, by which executors find it; "" for None."""
+    if provider is None or isinstance(provider, str):
+        return provider or ""
+    path = f"{getattr(provider, '__module__', '')}.{getattr(provider, '__qualname__', '')}"
+    if not hasattr(provider, "__qualname__") or "<" in path:
+        raise ImproperlyConfigured(
+            "the pipeline passes CREDENTIAL_PROVIDER to Spark's executors by name; give its dotted path"
+        )
+    return path
 
 
 def keep_days() -> dict[str, int]:

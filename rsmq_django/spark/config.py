@@ -32,6 +32,8 @@ class JobConfig:
     namespace: str = "rsmq"
     #: Environment variable with the address of Redis.
     url_env: str = DEFAULT_URL_VARIABLE
+    #: Dotted path of a credential provider; it is imported on the driver and on each executor.
+    credential_provider: str = ""
     #: More options of the source, such as failOnDataLoss.
     source: Mapping[str, str] = field(default_factory=dict)
     #: Queue -> {"success": 0.999, "wait_p95_ms": 2000}.
@@ -68,7 +70,8 @@ class JobConfig:
 
     def options(self, **more: str) -> dict[str, str]:
         """Return the options of the data source for Spark."""
-        return {"urlEnv": self.url_env, "ns": self.namespace, **self.source, **more}
+        given = {"credentialProvider": self.credential_provider} if self.credential_provider else {}
+        return {"urlEnv": self.url_env, "ns": self.namespace, **given, **self.source, **more}
 
     def find_lake(self) -> Lake:
         """Return the lake."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..core.keys import checked_name, checked_namespace, events_key
 from ..core.limits import MAX_BATCH
+from ..core.transport.handshake import find_provider
 from ..core.transport.streams import BEGINNING, id_order
 from .errors import WrongOption
 from .server import Server
@@ -31,6 +32,8 @@ class Options:
     """The parsed options."""
 
     url: str = field(repr=False)
+    #: Dotted path of a credential provider, which the driver and each executor import; empty: the URL has them.
+    credential_provider: str = ""
     #: queue (read: snapshot; write: messages), dead (read), events, topic, drain, or tasks (write).
     kind: str = "queue"
     namespace: str = "rsmq"
@@ -89,7 +92,8 @@ class Options:
 
     def server(self) -> Server:
         """Return the server, which connects at its first use."""
-        return Server(self.url, namespace=self.namespace, patience_s=self.patience_s)
+        provider = find_provider(self.credential_provider) if self.credential_provider else None
+        return Server(self.url, namespace=self.namespace, patience_s=self.patience_s, credential_provider=provider)
 
     def _checked(self) -> Options:
         if self.kind == "drain" and not self.queues:
@@ -202,6 +206,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "queue": ("queues", _queues),
     "topic": ("topic", _text),
     "streams": ("streams", _names),
+    "credentialProvider": ("credential_provider", _text),
     "consumer": ("consumer", _consumer),
     "leaseS": ("lease_s", _seconds),
     "job": ("job", _text),

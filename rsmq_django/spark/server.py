@@ -28,8 +28,11 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 class Server:
     """Runs calls and plain reading commands on one server, in one namespace."""
 
-    def __init__(self, url: str, *, namespace: str, patience_s: float = 30.0) -> None:
-        self.client = Client(Connection(url, timeout_s=REPLY_TIMEOUT_S), namespace=namespace)
+    def __init__(self, url: str, *, namespace: str, patience_s: float = 30.0, credential_provider: Any = None) -> None:
+        connection = Connection(
+            url, timeout_s=REPLY_TIMEOUT_S, credential_provider=credential_provider, role="pipeline"
+        )
+        self.client = Client(connection, namespace=namespace)
         self.patience_s = patience_s
 
     @property

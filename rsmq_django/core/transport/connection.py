@@ -24,11 +24,13 @@ from redis.exceptions import MasterDownError, MovedError, ReadOnlyError
 
 from ..errors import ConnectionFailed, DatabaseNotFound, OutcomeUnknown, PermissionDenied, RedisFailure, ServerRefused
 from .cluster import ASK_FOR_NODES, ClusterNodes, moved
-from .factories import database_of, masked, new_async_factory, new_factory, service_of
+from .factories import database_of, has_credentials, masked, new_async_factory, new_factory, service_of
+from .handshake import Credentials, CredentialsFailed, async_greeting, greeting
 from .listener import Listener
 from .read_timeout import Silence
 from .sentinel_url import Address
 from .sentinels import ASK_FOR_ROLE, SWITCHES, Sentinels
+from .tls import tls_remedy
 from .wire import Wire
 
 Command = tuple[str | bytes | int, ...]
@@ -63,12 +65,20 @@ class Connection:
 
     `timeout_s` (default 1 s) bounds connecting and each wait for a reply, so that a web request never hangs on a
     queue. Options of the server's user, database and TLS go into the URL as redis-py documents them.
+    `credential_provider` (see redis.credentials) gives user and password for each new socket; the URL then has none.
+    `role` is a part of the name that the server shows for each socket; default: the role of the process.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = 1.0) -> None:
+    def __init__(
+        self, url: str, *, timeout_s: float = 1.0, credential_provider: Any = None, role: str | None = None
+    ) -> None:
         service = service_of(url)
         self.url = url
         self.timeout_s = timeout_s
+        if credential_provider is not None and has_credentials(url):
+            raise ValueError(f"{masked(url)!r} has a user or password besides the credential provider; remove it")
+        self.credential_provider = credential_provider
+        self._role = role
         #: Both are shared with connections that have another timeout.
         self._route = ClusterNodes()
         self._sentinels = Sentinels(service, masked(url)) if service is not None else None
@@ -96,7 +106,7 @@ class Connection:
 
     def with_timeout(self, timeout_s: float) -> Connection:
         """Return a connection to the same server that waits `timeout_s` seconds, with sockets of its own."""
-        other = Connection(self.url, timeout_s=timeout_s)
+        other = Connection(self.url, timeout_s=timeout_s, credential_provider=self.credential_provider, role=self._role)
         other._route, other._sentinels = self._route, self._sentinels
         return other
 
@@ -306,7 +316,16 @@ class Connection:
 
     def _new_factory(self) -> redis.ConnectionPool:
         url = self.url if self._sentinels is None else self._sentinels.service.server_url
-        return new_factory(url, self.timeout_s)
+        return new_factory(url, self.timeout_s, **self._credentials(), redis_connect_func=greeting(packed, self._role))
+
+    def _new_async_factory(self) -> Any:
+        url = self.url if self._sentinels is None else self._sentinels.service.server_url
+        greet = async_greeting(packed, self._role)
+        return new_async_factory(url, None, **self._credentials(), redis_connect_func=greet)
+
+    def _credentials(self) -> dict[str, Any]:
+        provider = self.credential_provider
+        return {} if provider is None else {"credential_provider": Credentials(provider)}
 
     def _connected(self, link: Any) -> Any:
         try:
@@ -423,7 +442,8 @@ class Connection:
         loop = asyncio.get_running_loop()
         pool = self._loops.get(loop)
         if pool is None or pool.pid != os.getpid():
-            pool = self._loops[loop] = _LoopPool(self.url, self._route, self._sentinels)
+            factory = self._new_async_factory()
+            pool = self._loops[loop] = _LoopPool(self.url, self._route, self._sentinels, factory)
             await anext(pool.closer)
         return pool
 
@@ -431,9 +451,9 @@ class Connection:
 class _LoopPool:
     """The idle sockets of one event loop. They close when the loop shuts its asynchronous generators down."""
 
-    def __init__(self, url: str, route: ClusterNodes, sentinels: Sentinels | None) -> None:
+    def __init__(self, url: str, route: ClusterNodes, sentinels: Sentinels | None, factory: Any) -> None:
         self._url, self._route, self._sentinels = url, route, sentinels
-        self.factory = new_async_factory(url if sentinels is None else sentinels.service.server_url, None)
+        self.factory = factory
         self.idle: deque[Any] = deque()
         self.pid = os.getpid()
         # asyncio.run() and async_to_sync() end a loop with shutdown_asyncgens(): the only hook for a library.
@@ -634,8 +654,12 @@ def _not_connected(url: str, error: Exception) -> RedisFailure:
     where = masked(url)
     if isinstance(error.__cause__, redis.RedisError):  # the async client wraps the server's error
         error = error.__cause__
+    if isinstance(error, CredentialsFailed):
+        return ConnectionFailed(f"cannot connect to {where}: {error}; nothing was sent")
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.NoPermissionError)):
-        return PermissionDenied(f"{where} refused the user or password ({error}); correct them in the URL")
+        return PermissionDenied(
+            f"{where} refused the user or password ({error}); correct them in the URL, or in the credential provider"
+        )
     if isinstance(error, redis.BusyLoadingError):
         return ServerRefused(f"{where} is still loading its data; try again in a moment")
     if "max number of clients" in str(error):
@@ -647,7 +671,10 @@ def _not_connected(url: str, error: Exception) -> RedisFailure:
     if isinstance(error, redis.ResponseError):
         return ServerRefused(f"{where} refused the connection: {error}")
     why = str(error) or type(error).__name__  # our own timeouts have no text
-    return ConnectionFailed(f"cannot connect to {where} ({why}); nothing was sent. Is the server running there?")
+    remedy = tls_remedy(url, error)
+    return ConnectionFailed(
+        f"cannot connect to {where} ({why}); nothing was sent. {remedy or 'Is the server running there?'}"
+    )
 
 
 def _refused(url: str, error: Exception, replies: Sequence[Reply], count: int) -> list[Reply]:

@@ -33,7 +33,7 @@ _KEEPALIVE = {
 def masked(url: str) -> str:
     """Return the URL with its password replaced, for people and logs."""
     hidden = re.sub(r"(//[^/@:]*):.*@", r"\1:***@", url)
-    return re.sub(r"([?&](?:sentinel_)?password=)[^&]*", r"\1***", hidden, flags=re.IGNORECASE)
+    return re.sub(r"([?&](?:sentinel_)?(?:ssl_)?password=)[^&]*", r"\1***", hidden, flags=re.IGNORECASE)
 
 
 def service_of(url: str) -> SentinelService | None:
@@ -55,18 +55,32 @@ def database_of(url: str) -> int:
     return service.database if service is not None else int(parse_url(url).get("db", 0))
 
 
-def new_factory(url: str, timeout_s: float) -> redis.ConnectionPool:
-    """Return the pool that makes connections to a server; they never return to it. Not for a URL with sentinels."""
+def has_credentials(url: str) -> bool:
+    """Return whether a URL has a user or password for the server; False for a URL that is not valid."""
+    try:
+        service = service_of(url)
+        parse_url: Any = redis.connection.parse_url
+        options = parse_url(url if service is None else service.server_url)
+    except ValueError:
+        return False
+    return bool(options.get("username") or options.get("password"))
+
+
+def new_factory(url: str, timeout_s: float, **own: Any) -> redis.ConnectionPool:
+    """Return the pool that makes connections to a server; they never return to it. Not for a URL with sentinels.
+
+    `own` are more options of redis-py's connections.
+    """
     # Not from_url(): there the options of the URL override ours.
     parse_url: Any = redis.connection.parse_url
     options: dict[str, Any] = parse_url(url) | _options(url, timeout_s)
-    return redis.ConnectionPool(**options | {"retry": Retry(NoBackoff(), 0)})
+    return redis.ConnectionPool(**options | {"retry": Retry(NoBackoff(), 0)} | own)
 
 
-def new_async_factory(url: str, timeout_s: float | None) -> Any:
+def new_async_factory(url: str, timeout_s: float | None, **own: Any) -> Any:
     """See new_factory(). Without a time-out, the caller limits each wait."""
     options: dict[str, Any] = dict(redis.asyncio.connection.parse_url(url)) | _options(url, timeout_s)
-    return redis.asyncio.ConnectionPool(**options | {"retry": AsyncRetry(NoBackoff(), 0)})
+    return redis.asyncio.ConnectionPool(**options | {"retry": AsyncRetry(NoBackoff(), 0)} | own)
 
 
 def _options(url: str, timeout_s: float | None) -> dict[str, Any]:

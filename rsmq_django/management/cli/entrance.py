@@ -22,6 +22,7 @@ from ...cli.failures import Failed, PipeClosed, WrongUsage
 from ...cli.options import JSON_OPTION
 from ...cli.output import printable
 from ...cli.session import Session
+from ...core.transport.handshake import set_process_role
 from .project import CONNECTION_OPTION
 from .tree import project_session, project_tree, run
 
@@ -76,6 +77,8 @@ class Entrance(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the click command."""
         session = project_session()
+        if self._called_from_command_line:
+            set_process_role("cli")
         leaf = _leaf(self.command, options[WORDS])
         self._refuse_unknown(leaf, options)
         words = [*options[WORDS], *_words_of(leaf, options)]

@@ -20,6 +20,7 @@ from ...conf.settings import get_settings
 from ...core.errors import RsmqError
 from ...core.queue.queue import list_queues
 from ...core.texts import printable, printable_lines
+from ...core.transport.handshake import set_process_role
 from ...pipeline.config import export_address, find_lake, job_config, require_tables
 from ...pipeline.dry_run import DRY_RUNS, StepOptions
 from ...pipeline.health import examine, find_java, read_lag
@@ -118,6 +119,8 @@ class Command(SuggestingCommand):
 
     def handle(self, *, step: str, **options: Any) -> None:
         """Run the step and exit with its status."""
+        if getattr(self, "_called_from_command_line", False):
+            set_process_role("pipeline")
         try:
             code = self._run(step, options)
         except (ImproperlyConfigured, RsmqError, OSError) as error:
@@ -308,7 +311,12 @@ def _refuse_unknown_queues(server: Server, names: tuple[str, ...]) -> None:
 
 def _server(config: JobConfig) -> Server:
     client = get_client(get_settings().pipeline.connection)
-    return Server(client.connection.url, namespace=config.namespace, patience_s=5)
+    return Server(
+        client.connection.url,
+        namespace=config.namespace,
+        patience_s=5,
+        credential_provider=client.connection.credential_provider,
+    )
 
 
 def _not_installed(package: str) -> str:

@@ -18,6 +18,7 @@ from django.utils.module_loading import autodiscover_modules
 from ...conf.options import nearest
 from ...conf.settings import QueueSettings, get_settings
 from ...core import RsmqError
+from ...core.transport.handshake import set_process_role
 from ...tasks.backend import RSMQBackend
 from ...tasks.compat import InvalidTask, task_backends
 from ...tasks.topic_task import check_topic_tasks, registered_topic_tasks
@@ -67,6 +68,8 @@ class Command(SuggestingCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the supervisor."""
+        if getattr(self, "_called_from_command_line", False):
+            set_process_role("supervisor")
         set_up_logging(options["verbosity"])
         try:
             autodiscover_modules("tasks")

@@ -24,6 +24,7 @@ from django.db import connections
 
 from ...conf.settings import QueueSettings
 from ...core.log_lines import get_logger
+from ...core.transport.handshake import set_process_role
 from ...tasks.registry import largest_batch
 from ..fetch.polling import IdleTurn, IdleTurns
 from ..fetch.queues import SettingsMismatch, connections_of
@@ -235,6 +236,7 @@ class Supervisor:
                 sibling.close_pipe()
             self._probes.leave_to_parent()
             connections.close_all()
+            set_process_role("worker")
             random.seed()  # forked processes must not back off in step
             # Imported objects live as long as the process: the garbage collector need not check them again and again.
             gc.freeze()
@@ -283,6 +285,7 @@ class Supervisor:
             os.close(self._lifeline_writer)
             self._probes.leave_to_parent()
             connections.close_all()
+            set_process_role("outbox-relay")
             random.seed()
             relay_process.be(self._lifeline)
         except BaseException:

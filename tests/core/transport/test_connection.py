@@ -204,7 +204,7 @@ async def test_answer_that_is_not_a_reply_counts_as_a_lost_reply(tmp_path: Path)
     def answer(link: socket.socket) -> None:
         with link:
             while asked := link.recv(65536):
-                greetings = asked.count(b"SETINFO")
+                greetings = asked.count(b"\r\nCLIENT\r\n")
                 link.sendall(b"+OK\r\n" * greetings if greetings else b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     def serve() -> None:

@@ -19,6 +19,7 @@ OF_A_CONNECTION = (
     "cmdstat_info",
     "cmdstat_hello",
     "cmdstat_select",
+    "cmdstat_client|setname",
     "cmdstat_client|setinfo",
     "cmdstat_config|resetstat",
 )

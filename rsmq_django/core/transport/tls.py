@@ -1,0 +1,46 @@
+"""The next step after a TLS connection that failed. redis-py names neither the file nor the option to correct."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import redis
+
+#: Options with the path of a file.
+FILES = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
+#: Some servers close the connection without naming the reason.
+_CLIENT_REFUSED = (
+    "The server ended the TLS handshake: if it requires a certificate of this client, set ssl_certfile and ssl_keyfile "
+    "to one that is signed by a CA which the server trusts."
+)
+#: Part of OpenSSL's text -> what to do. The first one that occurs applies.
+_REMEDIES = (
+    ("KEY_VALUES_MISMATCH", "ssl_keyfile is not the private key of the certificate in ssl_certfile."),
+    ("KEY VALUES MISMATCH", "ssl_keyfile is not the private key of the certificate in ssl_certfile."),
+    (
+        "MISMATCH",
+        "The server's certificate is for another host name: use a name of the certificate in the URL; "
+        "ssl_check_hostname=False accepts any name.",
+    ),
+    (
+        "VERIFY_FAILED",
+        "The CA that signed the server's certificate is not trusted here: set ssl_ca_certs to the file with its "
+        "certificate.",
+    ),
+    ("WRONG_VERSION_NUMBER", "The server does not use TLS on this port: use its TLS port, or redis://."),
+    *((part, _CLIENT_REFUSED) for part in ("ALERT", "CLOSED BY SERVER", "RESET BY PEER", "BROKEN PIPE", "EOF")),
+)
+
+
+def tls_remedy(url: str, error: Exception) -> str:
+    """Return the next step after `error` on a connection to `url`; "" for errors that have nothing to do with TLS."""
+    if not url.startswith("rediss://"):
+        return ""
+    parse_url: Any = redis.connection.parse_url
+    options = parse_url(url)
+    for name in FILES:
+        if name in options and not os.access(options[name], os.R_OK):
+            return f"{name} is {options[name]!r}, which does not exist or cannot be read."
+    text = str(error).upper()
+    return next((remedy for part, remedy in _REMEDIES if part in text), "")
