@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.management.commands import rsmq_worker
 from rsmq_django.queues import ensure_queue, get_queue
 from tests.fault_proxy import FaultProxy
@@ -20,6 +21,7 @@ from tests.worker.workshop import Configure, declare
 pytestmark = pytest.mark.slow
 
 SMALL = ("--processes", "1", "--threads", "1")
+FETCH = load_script("tasks/worker/fetch").sha1.encode()
 
 
 def ready_messages() -> int:
@@ -357,6 +359,8 @@ def test_stop_of_a_worker_without_messages_during_an_outage_is_a_success(
     with FaultProxy(server.url) as proxy:
         worker = start_worker(*SMALL, "--shutdown-timeout", "10000", url=proxy.url)
         wait_until(lambda: journal.names("end") and server.redis.zcard("rsmq:default") == 0)
+        fetches = proxy.times_seen(FETCH)
+        wait_until(lambda: proxy.times_seen(FETCH) > fetches)  # so it has read the reply to its outcome
         proxy.refuse()
         proxy.reset_connections()
         wait_until(lambda: "Trying again until it works" in worker.output)
