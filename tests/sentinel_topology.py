@@ -204,10 +204,15 @@ class SentinelTopology:
         return [server for server in self.servers if server is not primary and server.is_alive]
 
     def fail_over(self) -> Server:
-        """Tell a sentinel to promote a replica, as an operator does, and return the new primary when it is one."""
+        """Tell a sentinel to promote a replica, as an operator does, and return it when it is the only primary.
+
+        The former primary takes writes, which are lost, for a second or more after the promotion.
+        """
         old = self.primary
         self.sentinels[0].run("SENTINEL", "FAILOVER", SERVICE)
-        return self._promoted(old)
+        promoted = self._promoted(old)
+        wait_until(lambda: old.role == "slave")
+        return promoted
 
     def kill_primary(self) -> Server:
         """Kill the primary (kill -9), and return the new one when the sentinels have promoted it."""

@@ -16,6 +16,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from .name_lookup import named
 from .sentinel_url import SENTINEL_SCHEMES, SentinelService, is_sentinel_url, read_sentinel_url
 
 SCHEMES = ("redis", "rediss", "unix", *SENTINEL_SCHEMES)
@@ -74,12 +75,14 @@ def new_factory(url: str, timeout_s: float, **own: Any) -> redis.ConnectionPool:
     # Not from_url(): there the options of the URL override ours.
     parse_url: Any = redis.connection.parse_url
     options: dict[str, Any] = parse_url(url) | _options(url, timeout_s)
+    options["connection_class"] = named(options.get("connection_class", redis.Connection))
     return redis.ConnectionPool(**options | {"retry": Retry(NoBackoff(), 0)} | own)
 
 
 def new_async_factory(url: str, timeout_s: float | None, **own: Any) -> Any:
     """See new_factory(). Without a time-out, the caller limits each wait."""
     options: dict[str, Any] = dict(redis.asyncio.connection.parse_url(url)) | _options(url, timeout_s)
+    options["connection_class"] = named(options.get("connection_class", redis.asyncio.Connection))
     return redis.asyncio.ConnectionPool(**options | {"retry": AsyncRetry(NoBackoff(), 0)} | own)
 
 

@@ -21,6 +21,7 @@ from redis.exceptions import AuthorizationError
 
 from ..errors import ConnectionFailed, PermissionDenied, RedisFailure
 from .factories import new_async_factory, new_factory
+from .handshake import CredentialsFailed
 from .sentinel_url import Address, SentinelService, shown_address
 
 #: The longest wait for one sentinel: for its connection, and for its reply.
@@ -33,8 +34,8 @@ ASK_FOR_ROLE = ("ROLE",)
 SWITCHES = "+switch-master"
 
 _FAILED = (redis.RedisError, OSError)
-#: What the primary itself says to all who connect.
-_REFUSED = (redis.BusyLoadingError, redis.AuthenticationError, AuthorizationError)
+#: What the primary itself says to all who connect, and what another server would not change.
+_REFUSED = (redis.BusyLoadingError, redis.AuthenticationError, AuthorizationError, CredentialsFailed)
 _NOT_REACHED = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.InvalidResponse, OSError)
 _DENIED = (redis.AuthenticationError, AuthorizationError, redis.exceptions.NoPermissionError)
 
