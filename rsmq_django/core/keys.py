@@ -110,6 +110,16 @@ def worker_key(namespace: str, worker_id: str) -> str:
     return f"{namespace}::worker:{worker_id}"
 
 
+def waiting_key(namespace: str, name: str) -> str:
+    """Return the key of the worker processes that wait for messages of a queue: channel -> messages held (zset)."""
+    return f"{namespace}::waiting:{name}"
+
+
+def wake_channel(namespace: str, worker_id: str) -> str:
+    """Return the channel that wakes one worker process."""
+    return f"{namespace}::wake:{worker_id}"
+
+
 def process_key(namespace: str, worker_id: str) -> str:
     """Return the key of a supervisor's record of a worker process; core/tasks/processes.py has its fields."""
     return f"{namespace}::process:{worker_id}"

@@ -95,7 +95,7 @@ class Outgoing:
         args: list[Argument] = [route.delay_ms(), route.channel, UNFINISHED_TTL_S, queue.name]
         for task_id, body in zip(self.ids, self.bodies, strict=True):
             args += (task_id, body)
-        keys = [queue.keys.messages, queue.keys.settings]
+        keys = [queue.keys.messages, queue.keys.settings, route.waiting_key]
         if route.keeps_result:
             keys += [result_key(queue.client.namespace, task_id) for task_id in self.ids]
         return Call("tasks/enqueue", tuple(keys), tuple(args), read_ids, subject=queue.name)

@@ -14,7 +14,7 @@ from django.dispatch import receiver
 
 from ..conf.settings import QueueSettings, get_settings
 from ..core import Queue
-from ..core.keys import result_key
+from ..core.keys import result_key, waiting_key
 from ..core.limits import MAX_BODY_BYTES
 from ..core.queue.bands import band_name
 from ..core.transport.call import Argument, Call
@@ -40,6 +40,8 @@ class Destination:
     queue: Queue
     #: Channel for the wake-up: workers subscribe to the task's queue, and may not know this band or lane yet.
     channel: str
+    #: Key of the worker processes that wait for messages of the queue.
+    waiting_key: str
     #: Setting of the task's queue.
     settings: QueueSettings
     keeps_result: bool
@@ -87,19 +89,21 @@ def _find_route(task: Task[..., Any], lane: int | None) -> Destination:
     queue = get_queue(band_name(task.queue_name, int(task.priority), lane))
     settings, max_attempts = get_settings().queue(task.queue_name), own_max_attempts(task)
     channel, keeps_result = get_queue(task.queue_name).keys.channel, result_ttl_s(task) > 0
+    waiting = waiting_key(queue.client.namespace, task.queue_name)
     is_plain = max_attempts is None and _is_plain(task, settings)
     return Destination(
         task=task,
         path=task.module_path,
         queue=queue,
         channel=channel,
+        waiting_key=waiting,
         settings=settings,
         keeps_result=keeps_result,
         result_prefix=result_key(queue.client.namespace, "").encode(),
         is_plain=is_plain,
         body_head=head_of(task.module_path),
         safe_size_bytes=settings.max_size_bytes if settings.max_size_bytes >= 0 else MAX_BODY_BYTES,
-        request=_request(queue, channel, keeps_result) if is_plain and task.run_after is None else None,
+        request=_request(queue, channel, waiting, keeps_result) if is_plain and task.run_after is None else None,
         max_attempts=max_attempts,
     )
 
@@ -111,10 +115,11 @@ def _is_plain(task: Task[..., Any], settings: QueueSettings) -> bool:
     return not (has_meta or has_way_of_its_own or settings.is_sealed or tracer() is not None)
 
 
-def _request(queue: Queue, channel: str, keeps_result: bool) -> PreparedCall[str]:
+def _request(queue: Queue, channel: str, waiting: str, keeps_result: bool) -> PreparedCall[str]:
     """Return the call that sends one message with the queue's own delay; open are its result's key, its id and body."""
     args = (queue.vt_unit, channel, UNFINISHED_TTL_S, queue.name)
-    call = Call("tasks/enqueue", (queue.keys.messages, queue.keys.settings), args, _read_id, subject=queue.name)
+    keys = (queue.keys.messages, queue.keys.settings, waiting)
+    call = Call("tasks/enqueue", keys, args, _read_id, subject=queue.name)
     return PreparedCall(call, open_keys=int(keeps_result), open_args=2)
 
 

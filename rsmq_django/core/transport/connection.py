@@ -258,12 +258,12 @@ class Connection:
         subscriber.subscribe(*channels)
         return subscriber
 
-    def listener(self, channels: Sequence[str], *, marker: str = "") -> Listener:
+    def listener(self, channels: Sequence[str], *, markers: Sequence[str] = ()) -> Listener:
         """Return a listener that reports publishes on channels without their content; the caller closes it.
 
-        `marker` is the name of the one channel whose publishes the listener reports separately.
+        `markers` are the names of channels whose publishes the listener reports separately.
         """
-        return _subscribed(self._connected(self._make()), self.url, channels, marker=marker)
+        return _subscribed(self._connected(self._make()), self.url, channels, markers=markers)
 
     @property
     def has_sentinels(self) -> bool:
@@ -604,13 +604,13 @@ def _lacks_replicas(reply: Reply) -> bool:
     return isinstance(reply, redis.ResponseError) and "NOREPLICAS " in str(reply)
 
 
-def _subscribed(link: Any, url: str, channels: Sequence[str], *, marker: str = "") -> Listener:
+def _subscribed(link: Any, url: str, channels: Sequence[str], *, markers: Sequence[str] = ()) -> Listener:
     try:
         link.send_packed_command([packed([("SUBSCRIBE", *channels)])], check_health=False)
     except _LOST as error:
         link.disconnect()
         raise _not_connected(url, error) from error
-    return Listener(link, masked(url), marker=marker.encode())
+    return Listener(link, masked(url), markers=[marker.encode() for marker in markers])
 
 
 def _is_stale(link: Any) -> bool:

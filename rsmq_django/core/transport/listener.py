@@ -6,6 +6,7 @@ publishes cost as much as one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import redis
@@ -22,7 +23,7 @@ _PUBLISHED = b"*3\r\n$7\r\nmessage\r\n"
 class Listener:
     """A subscription on a socket of its own; see Connection.listener()."""
 
-    def __init__(self, link: Any, where: str, *, marker: bytes = b"") -> None:
+    def __init__(self, link: Any, where: str, *, markers: Sequence[bytes] = ()) -> None:
         self._link = link
         self._socket = link._sock
         self._socket.setblocking(False)
@@ -30,10 +31,11 @@ class Listener:
         self._is_tls = hasattr(self._socket, "pending")
         self._where = where
         self._is_confirmed = False
-        #: Name of the one channel that is reported separately.
-        self._marker = marker
+        #: Names of the channels that are reported separately.
+        self._markers = markers
+        self._longest = max(map(len, markers), default=2)
         self._tail = b""
-        self._saw_marker = False
+        self._seen: set[bytes] = set()
 
     def fileno(self) -> int:
         """Return the file descriptor for select() and poll()."""
@@ -66,21 +68,21 @@ class Listener:
             # Anything else is the rest of a publish that was read in two parts, or the confirmation: both count, too.
             heard += data.count(_PUBLISHED) + (not data.startswith(_PUBLISHED))
             self._is_confirmed = True
-            if self._marker:
-                self._look_for_marker(data)
+            self._look_for_markers(data)
             if not self._is_tls and len(data) < _CHUNK_BYTES:
                 break  # the socket is empty: another call would only confirm it
         return heard
 
-    def take_marker(self) -> bool:
-        """Return whether the marker was read since the last call; the server's confirmation contains it, too."""
-        saw, self._saw_marker = self._saw_marker, False
-        return saw
+    def take_markers(self) -> set[bytes]:
+        """Return the markers that were read since the last call; the server's confirmation contains them, too."""
+        seen, self._seen = self._seen, set()
+        return seen
 
-    def _look_for_marker(self, data: bytes) -> None:
-        # It may have arrived in two parts.
-        self._saw_marker |= self._marker in self._tail + data
-        self._tail = data[1 - len(self._marker) :]
+    def _look_for_markers(self, data: bytes) -> None:
+        # One may have arrived in parts; one that is complete in the earlier part was seen already.
+        text, before = self._tail + data, len(self._tail)
+        self._seen.update(each for each in self._markers if text.find(each, max(0, before + 1 - len(each))) >= 0)
+        self._tail = text[1 - self._longest :]
 
     def close(self) -> None:
         """Close the socket."""

@@ -22,6 +22,7 @@ from ..lease.steps import Step
 from ..report.clock import ServerClock
 from .polling import PollSchedule
 from .queue_selector import FetchOrder, QueueSelector
+from .waiting import WaitingNote
 
 
 @dataclass(slots=True)
@@ -62,6 +63,7 @@ class FetchParts:
     poll_schedule: PollSchedule
     leases: Leases
     clock: ServerClock
+    waiting: WaitingNote
     #: Called with each reply, when its messages are held.
     on_fetched: Callable[[Fetched, FetchOrder], None]
     #: Numbers of fetches, each unique in this worker.
@@ -76,6 +78,8 @@ class FetchStep:
     #: The number of calls, and the maximum number of messages of all of them.
     room: int
     at_most: int
+    #: How many messages the process holds.
+    held: int = 0
     call: Call[Fetched] = field(init=False)
     order: FetchOrder = field(init=False)
     deliveries: list[Delivery] = field(default_factory=list)
@@ -89,6 +93,11 @@ class FetchStep:
         self._number = next(parts.numbers)
         keys = [parts.inflight_key, queues_key(namespace), paused_key(namespace)]
         args: list[Argument] = [self.room, round(SHORTEST_LEASE_S * 1000), self._number]
+        if self.order.is_partial:  # it cannot find out that nothing is ready
+            args += (0, "", 0, 0)
+        else:
+            keys += parts.waiting.keys()
+            args += parts.waiting.words(self.held)
         for work_queue, quota in zip(self.order.queues, self.order.limits, strict=True):
             queue = work_queue.queue
             keys += (queue.keys.messages, queue.keys.settings, queue.keys.releases, queue.keys.phantoms)
@@ -101,6 +110,8 @@ class FetchStep:
         """Hold the received messages."""
         parts = self.parts
         parts.clock.set(fetched.server_ms, asked_at=self.sent_at)
+        if not self.order.is_partial:
+            parts.waiting.fetched(fetched.next_ms)
         # A lease begins at the server some time after the request was sent: counting from the request is conservative.
         for portion in fetched.portions:
             self._take(portion, fetched.server_ms)
@@ -125,6 +136,7 @@ class FetchStep:
 
     def failed(self, _error: RsmqError) -> None:
         """Fetch again at the next exchange."""
+        self.parts.waiting.is_noted = self.parts.waiting.is_wanted
         self.parts.poll_schedule.fetch_within(0)
 
 

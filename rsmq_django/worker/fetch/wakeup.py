@@ -147,8 +147,10 @@ class Subscription:
         client: Client,
         channels: Sequence[str],
         *,
+        own_channel: str,
         fetch: Callable[[], bool],
         on_publish: Callable[[], None],
+        on_chosen: Callable[[], None],
         on_cancellation: Callable[[], None],
         has_wakeup: Callable[[], bool],
     ) -> None:
@@ -156,10 +158,13 @@ class Subscription:
         # The worker must not wait long for a server that does not answer.
         self._connection = connection.with_timeout(min(connection.timeout_s, CONNECT_WITHIN_S))
         self._cancellations = cancellations_channel(client.namespace)
-        self._channels = [*channels, self._cancellations]
+        #: Wakes this process only.
+        self._own_channel = own_channel
+        self._channels = [*channels, own_channel, self._cancellations]
         #: Sends the prepared fetch before the publish is read; False when it could not.
         self._fetch = fetch
         self._on_publish = on_publish
+        self._on_chosen = on_chosen
         #: Called when a task may have been cancelled, also while the subscription was interrupted.
         self._on_cancellation = on_cancellation
         #: Returns whether a wake-up is pending already: the socket is not read then.
@@ -182,7 +187,9 @@ class Subscription:
         now = time.monotonic()
         if self._listener is None and now >= self._next_try_at:
             try:
-                self._listener = self._connection.listener(self._channels, marker=self._cancellations)
+                self._listener = self._connection.listener(
+                    self._channels, markers=[self._own_channel, self._cancellations]
+                )
             except RsmqError as error:
                 self._failed(error)
         elif self._listener is not None and now - self._read_at >= DRAIN_EVERY_S:
@@ -204,10 +211,11 @@ class Subscription:
             published = self._listener.drain()
             if published:  # before the server's confirmation the permission to subscribe is not certain
                 self._backoff.over()
-            if published and self._listener.take_marker():
+            markers = self._listener.take_markers() if published else ()
+            if self._cancellations.encode() in markers:
                 self._on_cancellation()
             if published > answered:
-                self._on_publish()
+                (self._on_chosen if self._own_channel.encode() in markers else self._on_publish)()
         except RsmqError as error:
             self.stop()
             self._failed(error)

@@ -17,6 +17,7 @@ from ..execute.execution import Execution
 from ..fetch.exchange import Fetched, FetchParts, FetchStep, PendingExchange, PreparedFetch
 from ..fetch.polling import PollSchedule
 from ..fetch.queue_selector import FetchOrder, QueueSelector
+from ..fetch.waiting import StopWaitingStep, WaitingNote
 from ..fetch.wakeup import Subscription, Wakeup
 from ..lease.inflight import Heartbeat, Undelivered
 from ..lease.leases import Cancellations, renewal_calls
@@ -75,8 +76,16 @@ class QueueSource(BaseSource):
         self._pauses = ReconnectBackoff(f"key {paused_key(client.namespace)!r}")
         self._start_notes = StartNotes()
         self._undelivered = Undelivered(client, self.inflight_key)
+        self.waiting = WaitingNote(client.namespace, notifier.worker_id, [each.base_name for each in queues])
         self.fetch_parts = FetchParts(
-            client, self.inflight_key, self.selector, self.poll_schedule, self.leases, self.clock, self._note_fetched
+            client,
+            self.inflight_key,
+            self.selector,
+            self.poll_schedule,
+            self.leases,
+            self.clock,
+            self.waiting,
+            self._note_fetched,
         )
         self._prepared_fetch = PreparedFetch(self.fetch_parts)
         self._subscription: Subscription | None = None
@@ -99,12 +108,15 @@ class QueueSource(BaseSource):
         self._subscription = Subscription(
             self.client,
             [work_queue.queue.keys.channel for work_queue in self.queues],
+            own_channel=self.waiting.channel,
             fetch=lambda: may_fetch() and self.send_prepared_fetch(),
             on_publish=self.note_publish,
+            on_chosen=lambda: self._note_chosen(may_fetch()),
             on_cancellation=self.suspect_cancellations,
             has_wakeup=lambda: self.has_wakeup,
         )
         wakeup.subscribe(self._subscription)
+        self.waiting.is_wanted = not self._ends_by_itself
 
     def stop(self) -> None:
         """Close the subscription."""
@@ -117,6 +129,12 @@ class QueueSource(BaseSource):
         """Fetch soon because a message was published: at once, or after the turns of other processes."""
         if self.poll_schedule.note_publish():
             self._wake()
+
+    def _note_chosen(self, may_fetch: bool) -> None:
+        """Fetch at once: a sender has woken this process, and no other one."""
+        if not (may_fetch and self.send_prepared_fetch(is_chosen=True)):
+            self.waiting.was_chosen = True
+            self.fetch_now()
 
     @property
     def has_wakeup(self) -> bool:
@@ -135,12 +153,13 @@ class QueueSource(BaseSource):
         """Return whether a fetch was sent whose reply the next exchange will read."""
         return self._pending_exchange is not None
 
-    def send_prepared_fetch(self) -> bool:
+    def send_prepared_fetch(self, *, is_chosen: bool = False) -> bool:
         """Send the prepared fetch, because a message was published; the next exchange reads the reply.
 
-        Returns False when none is prepared, or when other processes have their turn first.
+        Returns False when none is prepared, or when other processes have their turn first. A process that a sender has
+        chosen does not wait for its turn.
         """
-        if self.backoff.is_on or self._undelivered.may_be or self.poll_schedule.turn_s > 0:
+        if self.backoff.is_on or self._undelivered.may_be or not (is_chosen or self.poll_schedule.turn_s == 0):
             return False
         try:
             self._pending_exchange = self._prepared_fetch.send()
@@ -151,6 +170,7 @@ class QueueSource(BaseSource):
         if self._pending_exchange is not None:
             self.poll_schedule.has_wakeup = True
             self.poll_schedule.begin()
+            self.waiting.was_chosen = False
         return self.is_fetch_pending
 
     def fetch_ahead(self, room: int, *, at_most: int) -> None:
@@ -213,6 +233,9 @@ class QueueSource(BaseSource):
             self.forget(self._receive(self._pending_exchange), removed=())
             self._undelivered.suspect(are_likely=True)
         super().flush()
+        if self.waiting.is_noted and not self.backoff.is_on:
+            self.waiting.was_chosen = True  # it may have been woken a moment ago
+            self._exchange(0)
 
     def _prepare(self, room: int) -> None:
         self.selector.provision()
@@ -286,10 +309,13 @@ class QueueSource(BaseSource):
             steps += self.statistics.steps()
         if self.event_log is not None and self.event_log.recent is not None:
             steps += self.event_log.recent.steps()
+        if room <= 0 and self.waiting.was_chosen:
+            steps.append(StopWaitingStep(self.waiting))
         if room <= 0 or self.pending.tries_late or not self.poll_schedule.is_time():
             return steps, None
         self.poll_schedule.begin()
-        fetch = FetchStep(self.fetch_parts, min(room, at_most), at_most)
+        self.waiting.was_chosen = False
+        fetch = FetchStep(self.fetch_parts, min(room, at_most), at_most, len(self.leases) - len(settlements))
         return [*steps, fetch], fetch
 
     def _note_failures(self, failures: Sequence[tuple[Step, RsmqError]]) -> None:
@@ -298,7 +324,9 @@ class QueueSource(BaseSource):
 
     def _is_apart(self, step: Step, error: RsmqError) -> bool:
         is_of_one_queue = isinstance(step, SettleStep | CancellationStep) and is_damage(error)
-        return is_of_one_queue or isinstance(step, ReportStep | CleanupStep | HeartbeatStep | RecentStep)
+        return is_of_one_queue or isinstance(
+            step, ReportStep | CleanupStep | HeartbeatStep | RecentStep | StopWaitingStep
+        )
 
     def _note_fetched(self, fetched: Fetched, order: FetchOrder) -> None:
         """Note the result of a fetch, and plan the next one."""
@@ -329,8 +357,10 @@ class QueueSource(BaseSource):
 
     # -- Time of the next exchange ------------------------------------------------------------------------------------
 
-    def _times(self, _room: int) -> list[float]:
+    def _times(self, room: int) -> list[float]:
         times = [self.heartbeat.next_at]
+        if room <= 0 and self.waiting.was_chosen:
+            times.append(0.0)
         if self.pending.over or self.cancellations.has_suspects:
             times.append(0.0)
         if self.leases.has_unnoted_start():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 
 import pytest
 
+from rsmq_django.queues import get_queue
 from rsmq_django.worker.fetch.polling import MAX_CONNECTIONS, TURN_S, IdleTurns
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -88,8 +90,7 @@ def test_one_message_is_fetched_by_about_one_of_many_idle_processes(
             tasks.write.enqueue(f"m{number}")
             wait_until(lambda: len(journal.names("end")) == number + 2)  # noqa: B023
 
-    # All processes together would have made 6 for each.
-    assert fetches.count < 20 * 4
+    assert fetches.count < 20 * 2  # one each; all processes together would have made 6
 
 
 @pytest.mark.slow
@@ -108,6 +109,6 @@ def test_a_message_is_fetched_although_the_first_process_in_turn_hangs(
         hold_still(pid)
         server.redis.ping()  # after its answer, the server has carried out what the process sent before it stood still
         name = f"while {pid} stands still".replace(" ", "-")
-        tasks.write.enqueue(name)
+        get_queue("default").send(json.dumps({"task": tasks.write.module_path, "args": [name]}))
         wait_until(lambda: name in journal.names("end"))  # noqa: B023
         os.kill(pid, signal.SIGCONT)

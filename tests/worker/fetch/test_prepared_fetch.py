@@ -221,8 +221,10 @@ def subscribed(
     subscription = Subscription(
         get_client(),
         ["rsmq:rt:default"],
+        own_channel="rsmq::wake:me",
         fetch=lambda: True,
         on_publish=lambda: heard.append(1),
+        on_chosen=lambda: heard.append(1),
         on_cancellation=lambda: None if cancelled is None else cancelled.append(1),
         has_wakeup=is_told,
     )

@@ -166,7 +166,7 @@ def test_missed_cancellation_is_found_at_the_next_renewal(
     project: Configure, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ):
     # A network that swallows what is published: the worker goes on, and hears nothing.
-    monkeypatch.setattr(Listener, "take_marker", lambda self: False)
+    monkeypatch.setattr(Listener, "take_markers", lambda self: set())
 
     def wait() -> None:
         runs.began.set()

@@ -2,7 +2,8 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3..] hash  result record of each message, in order; none when no results are kept
+--   KEYS[3]  zset  channel of a worker process that waits for messages -> how many messages it holds (parts/wake)
+--   KEYS[4..] hash  result record of each message, in order; none when no results are kept
 --   ARGV     delay in ms, or the unit of the queue's own delay; channel; seconds to keep an unfinished record; queue name;
 --            then per message: suffix, body
 --
@@ -15,9 +16,9 @@
 --#include parts/note
 --#include parts/store_one
 if #ARGV == 6 then
-  local id, visible_ms = store_one(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[5], ARGV[6])
-  if KEYS[3] and visible_ms then
-    note(KEYS[3], ARGV[3], visible_ms, "status", "READY", "queue", ARGV[4], "message", id)
+  local id, visible_ms = store_one(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[5], ARGV[6], KEYS[3])
+  if KEYS[4] and visible_ms then
+    note(KEYS[4], ARGV[3], visible_ms, "status", "READY", "queue", ARGV[4], "message", id)
   end
   return id
 end
@@ -25,7 +26,7 @@ end
 --#include parts/store
 local ids, visible_ms = store(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 5)
 if ids.err then return ids end
-for n = 3, #KEYS do
-  note(KEYS[n], ARGV[3], visible_ms, "status", "READY", "queue", ARGV[4], "message", ids[n - 2])
+for n = 4, #KEYS do
+  note(KEYS[n], ARGV[3], visible_ms, "status", "READY", "queue", ARGV[4], "message", ids[n - 3])
 end
 return ids
