@@ -212,12 +212,24 @@ if "RSMQ_TEST_TURN_S" in os.environ:  # so long that no process loses its turn b
 
 if "RSMQ_TEST_TOPIC" in os.environ:
 
-    @topic_task(os.environ["RSMQ_TEST_TOPIC"], group="site")
+    @topic_task(
+        os.environ["RSMQ_TEST_TOPIC"],
+        group="site",
+        visibility_timeout_s=float(os.environ.get("RSMQ_TEST_LEASE_S", "30")),
+    )
     def note_message(message: TopicMessage) -> None:
+        if message.text() == "gate":
+            return _pass_gate(message)
         time.sleep(0.01)
         note("message", message.text())
         if message.text().startswith("fork "):
             _fork(message.text().split()[1])
+
+
+def _pass_gate(message: TopicMessage) -> None:
+    note("start", message.index, os.getpid())
+    wait_for(gate_of(Path(os.environ["RSMQ_TEST_JOURNAL"])))
+    note("end", message.index, os.getpid())
 
 
 def wait_for(path: Path) -> None:
