@@ -6,7 +6,9 @@ the business of `app`.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Self
 
@@ -79,6 +81,11 @@ _REWORDED: tuple[tuple[type[RsmqError], str, str], ...] = (
         r"""queue not found: (['"])(.*?)\1; create it; .*""",
         r"queue not found: \2; create it, or look in another namespace (--ns) or database (-r)",
     ),
+    (
+        errors.QueueNotFound,
+        r"""reliable queue not found: (['"])(.*?)\1; the first push creates it""",
+        r"reliable queue not found: \2; 'reliable push --create' creates it",
+    ),
     (errors.QueueNotFound, r"""queue not found: (['"])(.*?)\1; """, r"queue not found: \2; "),
     (
         errors.QueueExists,
@@ -119,3 +126,9 @@ def name_of(error: RsmqError | Failed) -> str:
         return error.name
     kind = type(error).__name__
     return error.rsmq_name or kind[0].lower() + kind[1:]
+
+
+def did_you_mean(name: str, known: Sequence[str], instead: str) -> str:
+    """Return the question for the nearest known name; without one, what to do instead."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else instead

@@ -16,6 +16,7 @@ from .options import RsmqctlGroup
 from .output import counted, message_fields, write_json
 from .reliable_queues import (
     CONSUMER,
+    check_name,
     delete,
     info,
     inspect,
@@ -77,6 +78,7 @@ for command in (list_, info, inspect, set_, delete, load_functions_):
 @click.option("--lines", is_flag=True, help="Send each line of standard input or --file as a message.")
 @click.option("--file", "file", type=click.File("rb"), metavar="PATH", help="Read the body from a file.")
 @click.option("-d", "--delay", type=float, default=0, metavar="S", help="Seconds until it can be popped.")
+@click.option("--create", is_flag=True, help="Create it if it does not exist.")
 @click.pass_obj
 def push(
     session: Session,
@@ -87,16 +89,19 @@ def push(
     lines: bool,
     file: IO[bytes] | None,
     delay: float,
+    create: bool,
 ) -> None:
     """Push messages and print their ids.
 
-    The first push creates the queue. With --lines, messages are stored in batches of a thousand.
+    With --create, the first push creates the queue. With --lines, messages are stored in batches of a thousand.
     """
     if sum((bool(texts), from_stdin, file is not None)) > 1 or (lines and texts):
         raise click.UsageError("Give only one of -m, --stdin and --file; --lines goes with the latter two.")
     if not (texts or from_stdin or file or lines):
         raise click.UsageError("Missing option '-m' / '--message'; or give --stdin, --file or --lines.")
     queue = reliable_queue(session, name)
+    if not create:
+        check_name(session, queue)
     for bodies in _bodies(texts, file or sys.stdin.buffer, by_line=lines):
         for message_id in queue.push(*bodies, delay_s=delay):
             print_line(session, message_id, queue=name, id=message_id)

@@ -9,6 +9,7 @@ import click
 from ..core.limits import MAX_BATCH
 from ..core.reliable import KINDS, STATES, Kind, ReliableQueue, StoredReliableMessage, list_reliable_queues
 from ..core.reliable.library import LIBRARY, load_functions
+from .failures import Failed, did_you_mean
 from .options import RsmqctlCommand, yes_option
 from .output import TextTable, as_duration, as_text, confirm, counted, message_fields, printable, write_json
 from .session import Session
@@ -22,6 +23,15 @@ name_option = click.option("-n", "--name", required=True, metavar="QUEUE", help=
 def reliable_queue(session: Session, name: str, consumer: str = CONSUMER) -> ReliableQueue:
     """Return a reliable queue of the session's server."""
     return ReliableQueue(name, session.client(), consumer=consumer)
+
+
+def check_name(session: Session, queue: ReliableQueue) -> None:
+    """Raise Failed with the nearest name for a queue that does not exist and is not in the settings of the project."""
+    known, name = list_reliable_queues(queue.client), queue.name
+    if name in known or (session.used_project and session.used_project.declares("reliable queue", name)):
+        return
+    instead = "'reliable list' shows all reliable queues, 'reliable push --create' creates one"
+    raise Failed("queueNotFound", f"reliable queue not found: {name}; {did_you_mean(name, known, instead)}")
 
 
 def print_line(session: Session, text: str, **fields: object) -> None:

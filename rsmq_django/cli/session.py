@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
 from ..core import Client, Connection, Queue
@@ -20,6 +20,7 @@ from ..core.transport.factories import SCHEMES, masked
 from ..core.transport.sentinel_url import is_sentinel_url
 from .failures import Failed
 
+Structure = Literal["topic", "reliable queue"]
 DEFAULT_URL = "redis://localhost:6379"
 #: Longer than in web requests: a busy server may need seconds for a page of large messages.
 TIMEOUT_S = 5.0
@@ -48,6 +49,9 @@ class Project(Protocol):
 
     def dead_letter_queue_of(self, queue_name: str) -> str | None:
         """Return the dead-letter queue of a queue that is not one itself."""
+
+    def declares(self, structure: Structure, name: str) -> bool:
+        """Return whether a topic or reliable queue of this name is in the settings."""
 
     def nearest_queue(self, queue_name: str) -> str:
         """Return the question for the nearest name in the settings; "" for a queue of the settings."""

@@ -18,7 +18,7 @@ from .sending import batches
 from .session import Session
 from .topic_files import archive, restore
 from .topic_keeping import bridge, group_as_json, set_, topic_as_json, trim
-from .topic_reading import existing, read, replay, seek, tail, topic_option
+from .topic_reading import create_option, existing, read, replay, seek, tail, topic_option
 
 
 @click.group(cls=RsmqctlGroup)
@@ -138,13 +138,14 @@ def _ago(then_ms: int | None, now_ms: int) -> str:
 @click.option("--lines", is_flag=True, help="Publish each line of standard input or --file as a message.")
 @click.option("-k", "--key", metavar="KEY", help="Key; compaction keeps the newest message of each key.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Can be given repeatedly.")
+@create_option
 @click.pass_obj
 def publish(
     session: Session, /, name: str, text: str | None, from_stdin: bool, file: IO[bytes] | None, lines: bool, **more: Any
 ) -> None:
     """Append messages and print their indexes.
 
-    The first message creates the topic.
+    With --create, the first message creates the topic.
 
     \b
     rsmqctl topic publish -n orders -m 'hello' -k customer-7 -H source=shop
@@ -155,15 +156,17 @@ def publish(
     if sum((text is not None, from_stdin, file is not None)) > 1 or (lines and text is not None):
         raise click.UsageError("Give only one of -m, --stdin and --file; --lines goes with the latter two.")
     source = file or sys.stdin.buffer
+    if not (text is not None or from_stdin or file is not None or lines):
+        raise click.UsageError("Missing option '-m' / '--message'; or give --stdin, --file or --lines.")
+    if not (more["create"] or (session.used_project and session.used_project.declares("topic", name))):
+        existing(session, name)
     if lines:
         _publish_lines(session, target, source, options)
     elif text is not None:
         _print_indexes(session, target.publish(os.fsencode(text), **options))
-    elif from_stdin or file is not None:
+    else:
         # One byte above the limit is enough to be rejected.
         _print_indexes(session, target.publish(source.read(MAX_BODY_BYTES + 1), **options))
-    else:
-        raise click.UsageError("Missing option '-m' / '--message'; or give --stdin, --file or --lines.")
 
 
 def _publish_lines(session: Session, target: Topic, source: IO[bytes], options: dict[str, Any]) -> None:

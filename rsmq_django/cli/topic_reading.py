@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,9 +11,9 @@ import click
 
 from ..core.errors import InvalidValue
 from ..core.limits import MAX_BATCH
-from ..core.topic import SeekResult, Topic, TopicMessage, list_topics
+from ..core.topic import ConsumerGroup, SeekResult, Topic, TopicMessage, list_topics
 from ..core.topic.seeking import Target, seek_words
-from .failures import Failed, Interrupted
+from .failures import Failed, Interrupted, did_you_mean
 from .options import MOMENT, RsmqctlCommand, complete_topic_name, dry_run_option
 from .output import message_fields, write_json
 from .session import Session
@@ -28,14 +27,31 @@ force_option = click.option("--force", is_flag=True, help="Seek even if the grou
 FOLLOW_EVERY_MS = 1000
 
 
+create_option = click.option("--create", is_flag=True, help="Create it if it does not exist.")
+
+
 def existing(session: Session, name: str) -> Topic:
     """Return an existing topic. Raises Failed with the nearest name for an unknown one."""
     topic = Topic(name, session.client())
     if not topic.status().exists:
-        near = difflib.get_close_matches(name, list_topics(topic.client), n=1)
-        hint = f"did you mean {near[0]}?" if near else "'topic list' shows all topics, 'topic publish' creates one"
-        raise Failed("topicNotFound", f"topic not found: {name}; {hint}")
+        instead = "'topic list' shows all topics, 'topic publish --create' creates one"
+        raise Failed(
+            "topicNotFound", f"topic not found: {name}; {did_you_mean(name, list_topics(topic.client), instead)}"
+        )
     return topic
+
+
+def existing_group(topic: Topic, name: str) -> ConsumerGroup:
+    """Return an existing group. Raises Failed with the nearest name for an unknown one."""
+    group = topic.group(name)
+    if not group.status().exists:
+        hint = did_you_mean(
+            name,
+            [known for known, _ in topic.groups()],
+            f"'topic groups -n {topic.name}' shows the groups of topic {topic.name}",
+        )
+        raise Failed("groupNotFound", f"group not found: {name}; {hint}")
+    return group
 
 
 def as_json(message: TopicMessage) -> dict[str, Any]:
@@ -148,8 +164,7 @@ def replay(session: Session, /, name: str, group: str, dry_run: bool, force: boo
 
     Rejected while the group has active consumers (active in the last 15 seconds), unless forced.
     """
-    reader = existing(session, name).group(group)
-    _known(reader.status().exists, name, group)
+    reader = existing_group(existing(session, name), group)
     _print_position(session, name, group, reader.replay(force=force, dry_run=dry_run), dry_run=dry_run)
 
 
@@ -165,8 +180,9 @@ def replay(session: Session, /, name: str, group: str, dry_run: bool, force: boo
 )
 @dry_run_option
 @force_option
+@create_option
 @click.pass_obj
-def seek(session: Session, /, name: str, group: str, target: str, dry_run: bool, force: bool) -> None:
+def seek(session: Session, /, name: str, group: str, target: str, dry_run: bool, force: bool, create: bool) -> None:
     """Move a group to another position.
 
     \b
@@ -177,10 +193,11 @@ def seek(session: Session, /, name: str, group: str, target: str, dry_run: bool,
     --to 30m, --to 2h       messages published since then
     --to 2026-03-01T12:00   the same, with a time (local unless it names a zone)
 
-    A target outside the topic becomes its nearer end. A missing group is created. Rejected while the group has active
-    consumers, unless forced.
+    A target outside the topic becomes its nearer end. A missing group is created with --create. Rejected while the
+    group has active consumers, unless forced.
     """  # fmt: skip
-    reader = existing(session, name).group(group)
+    topic = existing(session, name)
+    reader = topic.group(group) if create else existing_group(topic, group)
     _print_position(session, name, group, reader.seek(_place(target), force=force, dry_run=dry_run), dry_run=dry_run)
 
 
@@ -201,13 +218,6 @@ def _place(words: str) -> Target:
             f"Cannot seek to {words!r}; give an index, 'earliest', 'latest', '+10', '-10', an age such as 30m or 2h, "
             "or a time such as 2026-03-01T12:00."
         ) from error
-
-
-def _known(exists: bool, name: str, group: str) -> None:
-    if not exists:
-        raise Failed(
-            "groupNotFound", f"group not found: {group}; 'topic groups -n {name}' shows the groups of topic {name}"
-        )
 
 
 def _print_position(session: Session, name: str, group: str, result: SeekResult, *, dry_run: bool) -> None:

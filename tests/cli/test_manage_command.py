@@ -171,3 +171,12 @@ def test_wrong_settings_are_reported_without_a_traceback(settings: Any):
 
     assert errors.getvalue().startswith("Error: settings.RSMQ cannot be used:")
     assert errors.getvalue().count("\n") == 1
+
+
+def test_names_of_the_settings_need_no_create(project: Any, client: Client):
+    project.RSMQ = {**project.RSMQ, "RELIABLE": {"jobs": {}}, "TOPICS": ["orders"]}
+
+    assert call("reliable", "push", "-n", "jobs", "-m", "a")
+    assert call("topic", "publish", "-n", "orders", "-m", "a") == "1\n"
+    with pytest.raises(SystemExit, match="1"):
+        call("reliable", "push", "-n", "job", "-m", "a")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from rsmq_django.core import Client
-from rsmq_django.core.reliable import ReliableQueue
+from rsmq_django.core.reliable import ReliableQueue, list_reliable_queues
 from tests.cli.conftest import Result
 from tests.redis_server import PrivateServer
 
@@ -19,7 +19,7 @@ def orders(client: Client) -> ReliableQueue:
 
 
 def test_message_is_pushed_popped_and_acknowledged(rsmqctl: Run, orders: ReliableQueue):
-    pushed = rsmqctl("reliable", "push", "-n", "orders", "-m", "order 7")
+    pushed = rsmqctl("reliable", "push", "--create", "-n", "orders", "-m", "order 7")
 
     popped = rsmqctl("reliable", "pop", "-n", "orders")
     message = popped.json
@@ -29,6 +29,21 @@ def test_message_is_pushed_popped_and_acknowledged(rsmqctl: Run, orders: Reliabl
     assert (message["queue"], message["message"], message["deliveries"]) == ("orders", "order 7", 1)
     assert (acked.exit_code, acked.output, acked.errors) == (0, "", "")
     assert orders.info() == ["undelivered", 0, "delivered", 0]
+
+
+def test_push_to_a_queue_that_does_not_exist_names_the_nearest_one(rsmqctl: Run, orders: ReliableQueue, client: Client):
+    orders.push("1")
+
+    misspelt = rsmqctl("reliable", "push", "-n", "ordres", "-m", "a")
+    other = rsmqctl("reliable", "push", "-n", "stock", "-m", "a")
+
+    assert (misspelt.exit_code, misspelt.errors) == (
+        1,
+        "Error: reliable queue not found: ordres; did you mean orders?\n",
+    )
+    assert other.exit_code == 1 and "'reliable push --create' creates one" in other.errors
+    assert list_reliable_queues(client) == ["orders"]
+    assert rsmqctl("reliable", "push", "-n", "orders", "-m", "a").exit_code == 0
 
 
 def test_first_queue_comes_first_and_the_count_is_a_total(rsmqctl: Run, client: Client):
@@ -58,14 +73,14 @@ def test_pop_from_an_empty_queue_is_not_an_error(rsmqctl: Run):
 def test_bodies_come_from_options_or_input(
     rsmqctl: Run, orders: ReliableQueue, words: list[str], stdin: bytes, expected: list[bytes]
 ):
-    done = rsmqctl("reliable", "push", "-n", "orders", *words, "--json", stdin=stdin)
+    done = rsmqctl("reliable", "push", "--create", "-n", "orders", *words, "--json", stdin=stdin)
 
     assert [line["id"] for line in done.json_lines] == [row[0] for row in orders.inspect(0, 9)]
     assert [row[1] for row in orders.inspect(0, 9)] == expected
 
 
 def test_thousands_of_lines_keep_their_order(rsmqctl: Run, orders: ReliableQueue):
-    rsmqctl("reliable", "push", "-n", "orders", "--lines", stdin=b"\n".join(b"%d" % n for n in range(2500)))
+    rsmqctl("reliable", "push", "--create", "-n", "orders", "--lines", stdin=b"\n".join(b"%d" % n for n in range(2500)))
 
     assert [int(row[1]) for row in orders.inspect(0, 1000) + orders.inspect(2400, 100)] == [
         *range(1000),
@@ -167,7 +182,7 @@ def test_queue_with_messages_is_deleted_only_when_that_is_meant(rsmqctl: Run, or
     assert asked.exit_code == 1 and "1 message" in asked.errors
     assert done.json == {"queue": "orders", "deleted": True}
     gone = rsmqctl("reliable", "info", "-n", "orders")
-    assert gone.exit_code == 1 and "the first push creates it" in gone.errors
+    assert gone.exit_code == 1 and "not found: orders; 'reliable push --create' creates it" in gone.errors
 
 
 def test_functions_are_loaded_for_other_languages(rsmqctl: Run, orders: ReliableQueue, server: PrivateServer):
@@ -183,12 +198,12 @@ def test_functions_are_loaded_for_other_languages(rsmqctl: Run, orders: Reliable
         (["push", "-n", "orders"], 2, "Missing option '-m'"),
         (["push", "-n", "orders", "-m", "a", "--stdin"], 2, "only one of"),
         (["push", "-n", "a:b", "-m", "a"], 1, "invalid queue name: 'a:b'"),
-        (["push", "-n", "orders", "-m", "a", "-d", "-1"], 1, "--delay is -1"),
+        (["push", "--create", "-n", "orders", "-m", "a", "-d", "-1"], 1, "--delay is -1"),
         (["pop", "-n", "orders", "-c", "0"], 2, "1<=x<=1000"),
         (["pop", "-n", "orders", "-c", "many"], 2, "not a valid integer"),
         (["recover", "-n", "orders", "-e", "-5"], 1, "elapsed_ms"),
         (["inspect", "-n", "orders", "--kind", "lost"], 2, "undelivered"),
-        (["inspect", "-n", "orders"], 1, "reliable queue not found: orders; the first push creates it"),
+        (["inspect", "-n", "orders"], 1, "reliable queue not found: orders; 'reliable push --create' creates it"),
         (["ack", "-n", "orders", "-i", "zzz"], 1, "not acknowledged: zzz"),
         (["redrive", "-n", "orders"], 2, "either -i or --count"),
         (["set", "-n", "orders", "--max-deliveries", "-1"], 2, "x>=0"),

@@ -33,7 +33,7 @@ def topic(client: Client) -> Topic:
 
 
 def test_publish_prints_the_index(rsmqctl: Run, client: Client):
-    done = rsmqctl("topic", "publish", "-n", "orders", "-m", "hi", "-k", "c7", "-H", "a=1", "-H", "b=x=y")
+    done = rsmqctl("topic", "publish", "--create", "-n", "orders", "-m", "hi", "-k", "c7", "-H", "a=1", "-H", "b=x=y")
 
     assert (done.exit_code, done.output) == (0, "1\n")
     (message,) = Topic("orders", client).read_range(1, 1).messages
@@ -41,7 +41,7 @@ def test_publish_prints_the_index(rsmqctl: Run, client: Client):
 
 
 def test_publish_lines_of_a_file(rsmqctl: Run, client: Client):
-    done = rsmqctl("topic", "publish", "-n", "orders", "--lines", "--json", stdin=b"a\n\nb\r\nc")
+    done = rsmqctl("topic", "publish", "--create", "-n", "orders", "--lines", "--json", stdin=b"a\n\nb\r\nc")
 
     assert done.json_lines == [{"index": 1}, {"index": 2}, {"index": 3}]
     assert [m.body for m in Topic("orders", client).read_range(1, 9).messages] == [b"a", b"b", b"c"]
@@ -67,6 +67,25 @@ def test_impossible_name_is_an_error_in_one_line(rsmqctl: Run, name: str):
 
     assert done.exit_code == 1
     assert done.errors.startswith("Error: ") and done.errors.count("\n") == 1
+
+
+def test_publish_to_a_topic_that_does_not_exist_names_the_nearest_one(rsmqctl: Run, topic: Topic, client: Client):
+    misspelt = rsmqctl("topic", "publish", "-n", "ordres", "-m", "a")
+    other = rsmqctl("topic", "publish", "-n", "stock", "-m", "a", "--json")
+
+    assert (misspelt.exit_code, misspelt.errors) == (1, "Error: topic not found: ordres; did you mean orders?\n")
+    assert other.exit_code == 1 and "'topic publish --create' creates one" in other.errors
+    assert not Topic("ordres", client).status().exists and not Topic("stock", client).status().exists
+    assert rsmqctl("topic", "publish", "-n", "orders", "-m", "a").output == "6\n"
+
+
+def test_seek_of_a_group_that_does_not_exist_names_the_nearest_one(rsmqctl: Run, topic: Topic):
+    misspelt = rsmqctl("topic", "seek", "-n", "orders", "-g", "biling", "--to", "latest")
+    assert (misspelt.exit_code, misspelt.errors) == (1, "Error: group not found: biling; did you mean billing?\n")
+    assert not topic.group("biling").status().exists
+
+    assert rsmqctl("topic", "seek", "-n", "orders", "-g", "new", "--to", "3", "--create").exit_code == 0
+    assert topic.group("new").status().exists
 
 
 # -- Looking -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import click
 from django.utils.module_loading import autodiscover_modules
 
-from ...cli.session import Session
+from ...cli.session import Session, Structure
 from ...conf.options import nearest
 from ...conf.settings import get_settings
 from ...core import Client, list_queues
@@ -70,6 +70,11 @@ class SettingsProject:
         """Return the dead-letter queue of a queue that is not one itself."""
         queue = get_settings().queues.get(queue_name)
         return queue.dead_letter if queue is not None and queue_name not in dead_letter_queues() else None
+
+    def declares(self, structure: Structure, name: str) -> bool:
+        """Return whether a topic or reliable queue of this name is in the settings."""
+        settings = get_settings()
+        return name in (settings.topics or () if structure == "topic" else settings.reliable)
 
     def nearest_queue(self, queue_name: str) -> str:
         """Return the question for the nearest name in the settings; "" for a queue of the settings."""
