@@ -16,6 +16,7 @@ import redis
 
 from ...core import RsmqError
 from ...core.errors import ConnectionFailed
+from ...core.log_lines import get_logger
 from ...core.transport.backoff import ReconnectBackoff
 from ...core.transport.connection import Command, Connection, Reply
 
@@ -24,6 +25,10 @@ SLICE_S = 1.0
 #: The same while some topics are left out because they are busy, and may have to be waited for soon.
 SHORT_SLICE_S = 0.05
 CALL_TIMEOUT_S = 5.0
+#: A key that the server refuses to wait for is left out for this time; its groups are read every second anyway.
+LEAVE_OUT_S = 10.0
+logger = get_logger(__name__)
+
 _TAG = re.compile(r"\{([^}]+)\}")
 
 
@@ -40,6 +45,8 @@ class TopicWakeUp:
         self._news: set[str] = set()
         #: Keys of them with more news: they are not waited for until they are read.
         self._busy: set[str] = set()
+        #: Keys that the server refused, and until when they are left out.
+        self._left_out: dict[str, float] = {}
         self._is_expected = threading.Event()
         self._is_stopping = False
         self._backoff = ReconnectBackoff(f"wake-ups from {self._connection!r}", server=self._connection)
@@ -82,7 +89,9 @@ class TopicWakeUp:
 
     def _command(self) -> Command | None:
         with self._lock:
-            waited = {key: last for key, last in self._known.items() if key not in self._busy}
+            now = time.monotonic()
+            free = {key: last for key, last in self._known.items() if key not in self._busy}
+            waited = {key: last for key, last in free.items() if self._left_out.get(key, 0.0) <= now}
             if not waited:
                 self._is_expected.clear()
                 return None
@@ -94,7 +103,9 @@ class TopicWakeUp:
         try:
             (reply,) = self._connection.exchange([command])
             if isinstance(reply, redis.RedisError):
-                raise ConnectionFailed(str(reply))
+                if not self._leave_out_refused():
+                    raise ConnectionFailed(str(reply))
+                return
         except RsmqError as error:
             self._backoff.note(error)
             time.sleep(max(0.0, min(SLICE_S, self._backoff.next_try_at - time.monotonic())))
@@ -102,6 +113,22 @@ class TopicWakeUp:
         self._backoff.over()
         if reply:
             self._note(reply)
+
+    def _leave_out_refused(self) -> bool:
+        """Leave out the keys that the server refuses, so that the other topics are waited for; return whether any is.
+
+        Another program has a value of another type there, or the user has no rights on it.
+        """
+        with self._lock:
+            keys = list(self._known)
+        replies = self._connection.exchange([("XREAD", "STREAMS", key, "$") for key in keys])
+        refused = {key: reply for key, reply in zip(keys, replies, strict=True) if isinstance(reply, redis.RedisError)}
+        for key, error in refused.items():
+            if key not in self._left_out:
+                text = "cannot wait for the key %s: %s; its topic is read every second instead"
+                logger.warning(text, key, error)
+        self._left_out = dict.fromkeys(refused, time.monotonic() + LEAVE_OUT_S)
+        return bool(refused)
 
     def _note(self, reply: Reply) -> None:
         found = {key.decode(): int(entries[-1][0].partition(b"-")[0]) for key, entries in reply}

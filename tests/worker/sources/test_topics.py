@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from rsmq_django.core import Message
+from rsmq_django.core import Connection, Message
 from rsmq_django.core.limits import MAX_SECONDS
 from rsmq_django.core.stats.events import following
 from rsmq_django.core.stats.history import Counts, Window, lag_calls, lags_of, read_totals
@@ -31,6 +31,7 @@ from rsmq_django.worker.sources.source import SourceContext
 from rsmq_django.worker.sources.topic import TopicGroupSource, make_topic_sources
 from rsmq_django.worker.sources.topic_group import ConsumerState
 from rsmq_django.worker.sources.topic_steps import note_lags, run_rounds
+from rsmq_django.worker.sources.topic_wake_up import TopicWakeUp
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -381,6 +382,30 @@ def test_damaged_topic_is_reported_and_the_others_continue(
         server.redis.delete("orders:nextIndex")
         topic.publish("a")
         wait_until(lambda: got == [b"b", b"a"])
+
+
+def test_key_that_cannot_be_waited_for_delays_its_own_topic_only(
+    server: PrivateServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("rsmq_django.worker.sources.topic_wake_up.LEAVE_OUT_S", 0.01)
+    news: list[str] = []
+    server.redis.set("rsmqt:broken:wake", "of another program")
+    wake_up = TopicWakeUp(Connection(server.url, timeout_s=15), on_news=news.extend)
+    wake_up.start()
+    try:
+        for key in ("rsmqt:broken:wake", "rsmqt:orders:wake"):
+            wake_up.expect(key, 0)
+        server.redis.xadd("rsmqt:orders:wake", {"a": "b"}, id="1-0")
+        wait_until(lambda: "rsmqt:orders:wake" in news)
+        assert caplog.text.count("cannot wait for the key rsmqt:broken:wake: WRONGTYPE") == 1
+
+        server.redis.delete("rsmqt:broken:wake")
+        server.redis.xadd("rsmqt:broken:wake", {"a": "b"}, id="1-0")
+        wake_up.expect("rsmqt:broken:wake", 0)
+        wait_until(lambda: "rsmqt:broken:wake" in news)
+    finally:
+        wake_up.stop_soon()
+        wake_up.join()
 
 
 def test_rest_of_a_batch_runs_during_an_outage_and_is_acknowledged_after_it(topic: Topic, server: PrivateServer):
