@@ -165,6 +165,10 @@ KINDS = {
         "they failed for good and stay there; list them with rsmqctl message list or in the admin, redrive them with "
         "manage.py rsmq_redrive",
     ),
+    "dead-messages": FindingKind(
+        WARNING,
+        "they failed for good and stay there; list them with rsmqctl reliable inspect or topic tail, or in the admin",
+    ),
     "stale-worker": FindingKind(
         WARNING,
         "it was killed with its supervisor, its machine is down, or it cannot reach Redis; another worker on its "

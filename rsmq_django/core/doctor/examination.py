@@ -9,6 +9,7 @@ from ..transport.client import Client
 from . import calls
 from .calls import Facts
 from .catalogue import found
+from .dead_messages import examine_dead_messages
 from .finding import ExpectedQueue, Finding, Progress
 from .messages import examine_fields, examine_messages, examine_side_data
 from .own_keys import examine_own_keys
@@ -49,6 +50,7 @@ def examine(
         exists = name in facts
         findings += examine_side_data(probe, name, queue_keys(client.namespace, name), exists=exists, deep=deep)
     findings += examine_own_keys(probe)
+    findings += examine_dead_messages(probe)
     if any(queue.is_worked_on or queue.dead_letter for queue in expected.values()):
         findings += examine_service(probe, expected, list(facts))
     findings += probe.findings()

@@ -17,7 +17,9 @@ from rsmq_django.core.doctor import survey as survey_module
 from rsmq_django.core.doctor.catalogue import KINDS
 from rsmq_django.core.doctor.versions import VULNERABILITIES, Version, parse_version, vulnerabilities_of
 from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.tasks.workflows import create
+from rsmq_django.core.topic import Topic
 from tests.redis_server import PrivateServer
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text("utf-8")
@@ -574,3 +576,23 @@ def test_minus_one_is_broken_in_every_attribute_but_the_greatest_length(
     server.redis.hset("rsmq:jobs:Q", mapping={"maxsize": "-1", name: "-1"})
 
     assert found(client)["broken-attribute"].what == f"{name} is '-1'"
+
+
+def test_dead_messages_of_reliable_queues_and_topics_are_found(server: PrivateServer, client: Client):
+    for name in ("jobs", "good"):
+        queue = ReliableQueue(name, client)
+        queue.push("a", "b")
+    queue = ReliableQueue("jobs", client)
+    queue.bury(*[each.receipt for each in queue.pop_messages(2)])
+    for name in ("orders.dlt", "read.dlt", "news"):
+        Topic(name, client).publish("a")
+    Topic("read.dlt", client).group("repairs").read()
+    Topic("broken.dlt", client).publish("a")
+    server.redis.set("broken.dlt:nextIndex", "of another program")
+
+    dead = [finding for finding in examine(client) if finding.id == "dead-messages"]
+
+    assert [(finding.subject, finding.what) for finding in dead] == [
+        ("reliable queue jobs", "2 dead messages"),
+        ("topic orders.dlt", "1 dead message, and no consumer group"),
+    ]
