@@ -19,6 +19,7 @@ class RsmqConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the system checks."""
-        from .checks import TAG, check_project
+        from .checks import TAG, check_durability, check_project
 
         register(check_project, TAG)
+        register(check_durability, TAG, deploy=True)

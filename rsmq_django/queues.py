@@ -12,7 +12,7 @@ from django.dispatch import receiver
 
 from .conf.caches import cache_url, with_options
 from .conf.settings import ConnectionSettings, QueueSettings, get_settings
-from .core import Client, Connection, Queue
+from .core import Client, Connection, Durability, DurableClient, Queue
 from .core.errors import InvalidValue, QueueExists
 from .core.queue.pause import pause, paused, resume
 from .core.transport.call import Call
@@ -24,12 +24,14 @@ __all__ = [
     "ensure_queue",
     "get_client",
     "get_queue",
+    "get_sender",
     "pause_queue",
     "paused_queues",
     "resume_queue",
 ]
 
 _clients: dict[str, Client] = {}
+_senders: dict[tuple[str, Durability | None], Client] = {}
 _queues: dict[str, Queue] = {}
 # Reentrant, because building a queue builds its client.
 _building = threading.RLock()
@@ -48,6 +50,23 @@ def get_client(alias: str = "default") -> Client:
     """Return the client of a connection. It is created at the first use, and shared by all threads."""
     client = _clients.get(alias)
     return client if client is not None else _build_client(alias)
+
+
+def get_sender(alias: str = "default") -> Client:
+    """Return the client of a connection that waits as the DURABILITY of the connection says."""
+    settings = get_settings().connection(alias).durability
+    return durable_client(alias, settings.durability if settings is not None else None)
+
+
+def durable_client(alias: str, durability: Durability | None) -> Client:
+    """Return the client of a connection whose calls wait for replicas or disks; None: the ordinary one."""
+    client = _senders.get((alias, durability))
+    if client is None:
+        with _building:
+            plain = get_client(alias)
+            client = plain if durability is None else DurableClient(plain, durability)
+            client = _senders.setdefault((alias, durability), client)
+    return client
 
 
 def pause_queue(name: str) -> bool:
@@ -123,9 +142,11 @@ def _attributes(settings: QueueSettings) -> dict[str, int]:
 def _build_queue(name: str) -> Queue:
     settings = get_settings().queue(name)
     with _building:
-        client = get_client(settings.connection)
+        client, durability = get_client(settings.connection), settings.durability
+        sender = durable_client(settings.connection, durability.durability) if durability is not None else client
         # Realtime, so that idle workers wake at once.
-        return _queues.setdefault(name, Queue(name, client, realtime=True, vt_unit=settings.vt_unit))
+        queue = Queue(name, client, realtime=True, vt_unit=settings.vt_unit, sender=sender)
+        return _queues.setdefault(name, queue)
 
 
 def _build_client(alias: str) -> Client:
@@ -167,4 +188,5 @@ def _forget_connections(*, setting: str, **_: object) -> None:
             for client in _clients.values():
                 client.connection.close()
             _clients.clear()
+            _senders.clear()
             _queues.clear()

@@ -13,7 +13,7 @@ from .conf.options import nearest
 from .conf.settings import get_settings
 from .core.ids import random_suffix
 from .core.reliable import ReliableQueue
-from .queues import get_client
+from .queues import get_client, get_sender
 
 __all__ = ["get_reliable_queue", "task_body"]
 
@@ -23,7 +23,8 @@ def get_reliable_queue(name: str, *, consumer: str = "") -> ReliableQueue:
     configured = get_settings().reliable
     if name not in configured:
         raise ImproperlyConfigured(f"Queue {name!r} is not in RSMQ['RELIABLE']. {nearest(name, configured)}")
-    return ReliableQueue(name, get_client(configured[name].connection), consumer=consumer)
+    alias = configured[name].connection
+    return ReliableQueue(name, get_client(alias), consumer=consumer, sender=get_sender(alias))
 
 
 def task_body(task: Any, *args: Any, **kwargs: Any) -> bytes:

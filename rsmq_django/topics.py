@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from .conf.settings import get_settings
 from .core.limits import Body
 from .core.topic import NewMessage, Topic
-from .queues import get_client
+from .queues import get_client, get_sender
 from .tasks.sending import after_commit, in_transaction
 
 __all__ = ["apublish", "get_topic", "publish"]
@@ -20,7 +20,7 @@ def get_topic(name: str, *, connection: str = "default") -> Topic:
     It publishes at once; `publish()` waits for the commit.
     """
     get_settings().check_topic(name)
-    return Topic(name, get_client(connection))
+    return Topic(name, get_client(connection), sender=get_sender(connection))
 
 
 def publish(
@@ -37,7 +37,7 @@ def publish(
     """
     topic = get_topic(name, connection=connection)
     call = topic.publish_call(*bodies, key=key, headers=headers)
-    after_commit(lambda: topic.run(call), _described(name, bodies))
+    after_commit(lambda: topic.run(call, topic.sender), _described(name, bodies))
 
 
 async def apublish(
@@ -50,9 +50,9 @@ async def apublish(
     """Publish at once and return the indexes; in a transaction of synchronous code, publish at its commit: None."""
     topic = get_topic(name, connection=connection)
     call = topic.publish_call(*bodies, key=key, headers=headers)
-    if await in_transaction(lambda: after_commit(lambda: topic.run(call), _described(name, bodies))):
+    if await in_transaction(lambda: after_commit(lambda: topic.run(call, topic.sender), _described(name, bodies))):
         return None
-    return await topic.arun(call)
+    return await topic.arun(call, topic.sender)
 
 
 def _described(name: str, bodies: Sequence[object]) -> str:

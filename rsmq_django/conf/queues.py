@@ -7,10 +7,12 @@ defaults.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..core.limits import UNLIMITED
 from ..core.queue.bands import lane_of, split_band
+from .durability import read_durability
 from .options import QUEUE_NAME, OptionReader, nearest, shown
 from .problem_ids import UNKNOWN_CONNECTION, WRONG_DEAD_LETTER, WRONG_NAME, WRONG_VALUE
 from .sections import ConnectionSettings, QueueSettings, ReliableQueueSettings, TaskSettings
@@ -29,6 +31,11 @@ def read_queues(
             continue
         queue = reader.options(QueueSettings, options, where, **_derived_defaults(name, tasks))
         _check_connection(reader, queue.connection, connections, where)
+        server = connections.get(queue.connection)
+        if server is not None:
+            table, inherited = options if isinstance(options, Mapping) else {}, server.durability
+            durability = read_durability(reader, table, where, timeout_s=server.timeout_s, inherited=inherited)
+            queue = replace(queue, durability=durability)
         if queue.signing_keys and queue.encryption_keys:
             said = f"{where} has both SIGNING_KEYS and ENCRYPTION_KEYS"
             reader.note(WRONG_VALUE, said, "Remove SIGNING_KEYS: encrypted messages cannot be changed either.")

@@ -20,6 +20,7 @@ from ..core.limits import (
     TimeUnit,
 )
 from ..core.queue.bands import MOST_LANES
+from ..core.transport.durability import LEAST_TIMEOUT_S, MOST_REPLICAS, MOST_TIMEOUT_S, Durability, Fsync
 from ..spark.burn import read_objectives
 from .options import (
     CONNECTION_OPTIONS,
@@ -43,6 +44,31 @@ from .options import (
     whole,
 )
 
+_REPLICAS = whole("replicas", least=1, most=MOST_REPLICAS)
+REPLICAS_OR_NONE = Rule(f"{_REPLICAS.expects}, or None", lambda value: value is None or _REPLICAS.accepts(value))
+FSYNC_OR_NONE = Rule("'local', 'replicas' or None", lambda value: value is None or value in ("local", "replicas"))
+#: Read by conf/durability.py.
+TABLE_OR_NONE = Rule("a dictionary such as {'REPLICAS': 1}, or None", lambda value: True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DurabilitySettings:
+    """What senders, and workers if wanted, wait for: docs/durability.md."""
+
+    #: Number of replicas that must have a write. None: only disks count.
+    replicas: Annotated[int | None, REPLICAS_OR_NONE] = None
+    #: Disks that must have it: "local", the server's own; "replicas", those of as many replicas. None: none.
+    fsync: Annotated[Fsync | None, FSYNC_OR_NONE] = None
+    #: A web request can wait for half a second. It must be shorter than the TIMEOUT_S of the connection.
+    timeout_s: Annotated[float, seconds(least=LEAST_TIMEOUT_S, most=MOST_TIMEOUT_S)] = 0.5
+    #: Whether workers wait for the outcomes of tasks, too.
+    acknowledge: Annotated[bool, FLAG] = False
+
+    @property
+    def durability(self) -> Durability:
+        """Return it for senders and workers. Raises InvalidValue when it waits for nothing."""
+        return Durability(self.replicas or 0, self.fsync, self.timeout_s)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionSettings:
@@ -64,6 +90,8 @@ class ConnectionSettings:
     options: Annotated[Mapping[str, Any], CONNECTION_OPTIONS] = field(default_factory=dict, repr=False)
     #: Data directory of the embedded server; None without one.
     state_dir: Path | None = None
+    #: What senders wait for. None: for the reply of the server, as a server without replicas cannot give more.
+    durability: Annotated[DurabilitySettings | None, TABLE_OR_NONE] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +137,8 @@ class QueueSettings:
 
     #: Write tasks to a table in the caller's transaction, from which a relay sends them. Default: the one of TASKS.
     outbox: Annotated[bool, FLAG] = False
+    #: What senders to this queue wait for. Default: the one of its connection; None: nothing.
+    durability: Annotated[DurabilitySettings | None, TABLE_OR_NONE] = None
 
 
 @dataclass(frozen=True, kw_only=True)

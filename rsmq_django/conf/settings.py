@@ -22,6 +22,7 @@ from django.dispatch import receiver
 
 from ..core.queue.bands import split_band
 from ..core.topic.keys import DEAD_LETTER_SUFFIX
+from .durability import read_durability
 from .options import TEXT, OptionReader, Problem, nearest, shown
 from .problem_ids import MISSING, NO_SERVER, UNKNOWN_OPTION, UNKNOWN_QUEUE, WRONG_NAME, WRONG_VALUE
 from .queues import find_dead_letters, read_queues, read_reliable
@@ -29,6 +30,7 @@ from .schedules import Schedule, from_options
 from .sections import (
     AdminSettings,
     ConnectionSettings,
+    DurabilitySettings,
     EventSettings,
     OutboxSettings,
     PipelineSettings,
@@ -44,6 +46,7 @@ __all__ = [
     "SECTIONS",
     "AdminSettings",
     "ConnectionSettings",
+    "DurabilitySettings",
     "EventSettings",
     "OutboxSettings",
     "PipelineSettings",
@@ -258,6 +261,8 @@ def _read_connection(reader: OptionReader, alias: str, given: object) -> Connect
         if options.get(key) is None or options[key] is False:
             options.pop(key, None)
     connection = reader.options(ConnectionSettings, options, where, alias=alias)
+    durability = read_durability(reader, options, where, timeout_s=connection.timeout_s, inherited=None)
+    connection = replace(connection, durability=durability)
     named = [key for key in PLACES if key in options]
     if len(named) != 1:
         said = " and ".join(named) or "no address"

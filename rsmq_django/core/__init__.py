@@ -10,10 +10,13 @@ from .queue.queue import Queue, alist_queues, list_queues
 from .queue.records import Message, QueueAttributes, SettleResult
 from .transport.client import Client
 from .transport.connection import Connection
+from .transport.durability import Durability, DurableClient
 
 __all__ = [
     "Client",
     "Connection",
+    "Durability",
+    "DurableClient",
     "LeaseLost",
     "Message",
     "Queue",

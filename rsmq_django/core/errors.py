@@ -7,7 +7,8 @@ unchanged. Replies of the server become these errors in `client.py`, and nowhere
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 __all__ = [
     "BrokenQueue",
@@ -24,6 +25,7 @@ __all__ = [
     "MessageNotBytes",
     "MessageTooLong",
     "NoAttributeSupplied",
+    "NotConfirmed",
     "OutcomeUnknown",
     "PartlyDone",
     "PermissionDenied",
@@ -182,6 +184,25 @@ class ConnectionFailed(RedisFailure):
 
 class OutcomeUnknown(RedisFailure):
     """The command was sent and its reply was lost: it may have been carried out or not."""
+
+
+class NotConfirmed(OutcomeUnknown):
+    """The write is stored on the server, but too few replicas or disks confirmed it in time: a failover may lose it."""
+
+    def __init__(
+        self,
+        *args: object,
+        results: Sequence[Any] = (),
+        task_ids: Sequence[str] = (),
+        message_ids: Sequence[str] = (),
+        queue_name: str = "",
+    ) -> None:
+        super().__init__(*args, queue_name=queue_name)
+        #: Results of the calls, with errors in the places of calls that the server refused.
+        self.results = list(results)
+        #: Ids of the tasks that were sent, and of the messages.
+        self.task_ids = list(task_ids)
+        self.message_ids = list(message_ids)
 
 
 class PartlyDone(OutcomeUnknown):

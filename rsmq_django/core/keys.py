@@ -161,6 +161,11 @@ def relayed_key(namespace: str) -> str:
     return f"{namespace}::relayed"
 
 
+def confirm_key(namespace: str) -> str:
+    """Return the key that is written to wait for the confirmation of earlier writes; it expires within a minute."""
+    return f"{namespace}::confirm"
+
+
 def drain_keys(namespace: str, consumer: str, name: str) -> tuple[str, str]:
     """Return the keys of a drain of the queue `name`: its journal (stream) and its open leases (hash)."""
     journal = f"{namespace}::spark:drain:{consumer}:{name}"

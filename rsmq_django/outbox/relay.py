@@ -1,6 +1,7 @@
 """The relay sends rows of the outbox table to Redis, in order, queue by queue, and marks them as sent afterwards.
 
-A row is marked as sent only when a replica of the server has its message, if there are replicas. If the relay dies
+A row is marked as sent only when a replica of the server has its message, if there are replicas, or when what the
+DURABILITY of its queue asks for has confirmed it. If the relay dies
 between the two steps, or a reply is lost, the next relay sends the same rows again; the script that sends remembers
 their ids and skips them. So order and "once" do not require a single relay. On databases with row locks, relays lock
 the first unsent row of a queue, so that they do not do the same work; SQLite has one writer anyway, and no lock is held
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
@@ -21,8 +23,8 @@ from django.db.models.functions import Length
 from django.utils import timezone
 
 from ..conf.settings import get_settings
-from ..core import Client, Queue, RsmqError
-from ..core.errors import OutcomeUnknown, QueueNotFound
+from ..core import Client, DurableClient, Queue, RsmqError
+from ..core.errors import NotConfirmed, OutcomeUnknown, QueueNotFound
 from ..core.log_lines import get_logger
 from ..core.queue.bands import split_band
 from ..core.tasks.outbox import Relayed, RelayItem, confirm, relay
@@ -95,6 +97,8 @@ class Relay:
                 return len(rows)
             try:
                 verdicts = self._send(queue, rows, batch_size)
+            except NotConfirmed:  # it is stored, and sent again until it is confirmed
+                raise
             except OutcomeUnknown:
                 batch_size.halve(len(rows))
                 raise
@@ -134,13 +138,17 @@ class Relay:
             channel=(get_queue(base) if base in get_settings().queues else queue).keys.channel,
             record_ttl_s=UNFINISHED_TTL_S,
         )
+        durability = get_settings().queue(queue.name).durability
+        if durability is not None:
+            client = DurableClient(client, durability.durability)
+        run = client.run if durability is not None else partial(replicas.run, client)
         try:
-            return replicas.run(client, call)
+            return run(call)
         except QueueNotFound:  # nothing was sent
             ensure_queue(queue.name)
-            return replicas.run(client, call)
+            return run(call)
         finally:
-            if client is not queue.client:
+            if client.connection is not queue.client.connection:
                 client.connection.close()
 
     def _note_sent(self, queue: Queue, rows: Sequence[OutboxMessage], verdicts: Sequence[Relayed]) -> None:

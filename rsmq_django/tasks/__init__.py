@@ -3,6 +3,7 @@
 Nothing here runs a task: that is `worker/`. Redis calls are in `core/`, rows sent by a transaction in `outbox/`.
 """
 
+from ..core import Durability
 from .batch import BatchCall
 from .cancellation import acancel, cancel, cancel_tagged
 from .compat import TaskResult, TaskResultStatus
@@ -12,6 +13,7 @@ from .limits import Concurrency, Rate
 from .options import DISCARD
 from .progress import progress_of
 from .registry import consumer
+from .repeating import arepeat, repeat
 from .retry import Postpone, Retry, TaskTimeout, exponential, fixed
 from .running import TaskContext, current_task, is_cancelled, lease_lost
 from .schedule import cron, every
@@ -26,6 +28,7 @@ __all__ = [
     "DISCARD",
     "BatchCall",
     "Concurrency",
+    "Durability",
     "Failure",
     "HardTimeout",
     "Postpone",
@@ -42,6 +45,7 @@ __all__ = [
     "Workflow",
     "acancel",
     "amap_tasks",
+    "arepeat",
     "bridge_topic",
     "call",
     "cancel",
@@ -60,6 +64,7 @@ __all__ = [
     "map_tasks",
     "newest_workflows",
     "progress_of",
+    "repeat",
     "tagged",
     "task",
     "topic_task",

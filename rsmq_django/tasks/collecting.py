@@ -16,7 +16,7 @@ from typing import Any
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core import RsmqError
-from ..core.errors import MessageTooLong, OutcomeUnknown, PartlyDone, RedisFailure
+from ..core.errors import MessageTooLong, NotConfirmed, OutcomeUnknown, PartlyDone, RedisFailure
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
 from ..core.log_lines import get_logger
 from .outgoing import Outgoing
@@ -47,7 +47,10 @@ class AfterCommit:
 
 
 def log_lost(what: str, error: RsmqError) -> None:
-    """Log that calls of a committed transaction were not sent."""
+    """Log that calls of a committed transaction were not sent, or are not confirmed."""
+    if isinstance(error, NotConfirmed):
+        logger.error("the transaction is committed, and %s was sent: %s", what, str(error).rstrip("."), exc_info=error)
+        return
     is_certain = not isinstance(error, OutcomeUnknown) or (isinstance(error, PartlyDone) and not error.unknown)
     logger.error(
         "the transaction is committed, but %s %s: %s. It is not sent again. Calls for a queue with OUTBOX are stored "
@@ -112,7 +115,7 @@ class Collected:
             else:
                 own = parted(outcome, len(group))
             outcomes |= zip(map(id, group), own, strict=True)
-            if any(isinstance(each, RedisFailure) for each in own):
+            if any(isinstance(each, RedisFailure) and not isinstance(each, NotConfirmed) for each in own):
                 # The request has waited long enough for this server.
                 client = group[0].queue.client
                 return [each for each in groups[number + 1 :] if each[0].queue.client is not client]

@@ -9,6 +9,7 @@ from typing import Literal, TypedDict, TypeGuard, get_args
 
 from django.conf import settings
 
+from ..core import Durability
 from ..core.limits import MAX_BATCH
 from .call_key import By, check_is_list
 from .limits import Limit, check_limits
@@ -42,6 +43,7 @@ class CallOptions(TypedDict, total=False):
     fair_by: By | None
     result_ttl_s: int | None
     max_attempts: int | None
+    durability: Durability | Literal[False] | None
 
 
 CALL_OPTIONS = frozenset(CallOptions.__annotations__)
@@ -97,6 +99,8 @@ class TaskOptions:
     aliases: Sequence[str] = ()
     #: "each": a slot starts nothing else before the outcome is settled.
     ack: Ack = "batch"
+    #: What the sender of a call waits for; False: nothing. None: the DURABILITY of the queue.
+    durability: Durability | Literal[False] | None = None
 
     def __post_init__(self) -> None:
         if self.max_attempts is not None and not is_number_of_attempts(self.max_attempts):
@@ -126,6 +130,8 @@ class TaskOptions:
         _check_batch(self)
         if self.ack not in get_args(Ack):
             raise ValueError(f"ack is {self.ack!r}; it must be 'batch' or 'each'")
+        if self.durability not in (None, False) and not isinstance(self.durability, Durability):
+            raise ValueError(f"durability is {self.durability!r}; it must be a Durability(...), False or None")
         _check_classes("retry_on", self.retry_on)
         _check_classes("give_up_on", self.give_up_on)
         if not callable(self.backoff):

@@ -69,6 +69,12 @@ REFUSED: Mapping[str, RefusedOption] = {
         "send it to a queue of RSMQ['QUEUES'], or let the function store its result",
         "result_ttl_s=0",
     ),
+    "durability": RefusedOption(
+        lambda task: task.options.durability is not None,
+        "a push waits as the DURABILITY of the connection says",
+        "set it there",
+        "durability=None",
+    ),
     "dead_letter_queue": RefusedOption(
         lambda task: task.options.named_dead_letters is not None,
         "a reliable queue keeps its dead messages itself",

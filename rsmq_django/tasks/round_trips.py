@@ -11,16 +11,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from ..core import RsmqError
-from ..core.errors import PartlyDone, QueueNotFound
+from ..core.errors import NotConfirmed, PartlyDone, QueueNotFound
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
 from ..core.transport.call import Call
 from ..core.transport.call_steps import is_unknown, partly_done
 from ..core.transport.portions import portions
 from ..queues import aensure_queue, ensure_queue
+from .not_confirmed import CallsNotConfirmed
 from .outgoing import Outgoing
-from .tags import note_tags, untag
+from .tags import note_tags
 from .tracing import sending
-from .unique_sending import UniqueRounds
+from .unique_sending import asend_unique, send_unique
 
 
 @dataclass(slots=True)
@@ -77,25 +78,18 @@ def _send_or_create(outgoing: Outgoing) -> Sent:
 
 def _send(outgoing: Outgoing) -> Sent:
     route, ids = outgoing.route, outgoing.ids
-    client, tags = route.queue.client, route.task.options.tags
-    if route.request is not None and len(ids) == 1:
-        task_id = ids[0].encode()
-        keys = (route.result_prefix + task_id,) if route.keeps_result else ()
-        return Sent(ids, [client.run_prepared(route.request, keys, (task_id, outgoing.bodies[0]))])
-    if tags:
-        client.run(note_tags(client.namespace, tags, outgoing.ids, due_in_s=_due_in_s(outgoing)))
-    if not outgoing.digests:
-        return Sent(outgoing.ids, client.run(outgoing.call()))
-    rounds = UniqueRounds(outgoing)
-    while calls := rounds.calls():
-        try:
-            rounds.take(client.run_many(calls))
-        except RsmqError as error:
-            rounds.fail(error)
-    for tag in tags if rounds.gone else ():
-        with suppress(RsmqError):  # the calls are sent, and an unused id in a tag does no harm
-            client.run(untag(client.namespace, tag, rounds.gone))
-    return Sent(*rounds.result())
+    try:
+        if route.request is not None and len(ids) == 1:
+            task_id = ids[0].encode()
+            keys = (route.result_prefix + task_id,) if route.keeps_result else ()
+            return Sent(ids, [route.client.run_prepared(route.request, keys, (task_id, outgoing.bodies[0]))])
+        if route.task.options.tags:
+            route.queue.client.run(_tagging(outgoing))
+        if not outgoing.digests:
+            return Sent(ids, route.client.run(outgoing.call()))
+    except NotConfirmed as error:
+        raise CallsNotConfirmed.of(error, [outgoing]) from error
+    return Sent(*send_unique(outgoing))
 
 
 async def asend(outgoing: Outgoing) -> Sent:
@@ -109,30 +103,25 @@ async def asend(outgoing: Outgoing) -> Sent:
 
 
 async def _asend(outgoing: Outgoing) -> Sent:
-    client, tags = outgoing.queue.client, outgoing.task.options.tags
-    if tags:
-        await client.arun(note_tags(client.namespace, tags, outgoing.ids, due_in_s=_due_in_s(outgoing)))
-    if not outgoing.digests:
-        return Sent(outgoing.ids, await client.arun(outgoing.call()))
-    rounds = UniqueRounds(outgoing)
-    while calls := rounds.calls():
-        try:
-            rounds.take(await client.arun_many(calls))
-        except RsmqError as error:
-            rounds.fail(error)
-    for tag in tags if rounds.gone else ():
-        with suppress(RsmqError):
-            await client.arun(untag(client.namespace, tag, rounds.gone))
-    return Sent(*rounds.result())
+    route = outgoing.route
+    try:
+        if route.task.options.tags:
+            await route.queue.client.arun(_tagging(outgoing))
+        if not outgoing.digests:
+            return Sent(outgoing.ids, await route.client.arun(outgoing.call()))
+    except NotConfirmed as error:
+        raise CallsNotConfirmed.of(error, [outgoing]) from error
+    return Sent(*await asend_unique(outgoing))
 
 
 def tagging(batches: Iterable[Outgoing]) -> list[Call[int]]:
     """Return the calls that store the tags before the tasks are sent."""
-    return [
-        note_tags(each.queue.client.namespace, each.task.options.tags, each.ids, due_in_s=_due_in_s(each))
-        for each in batches
-        if each.task.options.tags
-    ]
+    return [_tagging(each) for each in batches if each.task.options.tags]
+
+
+def _tagging(outgoing: Outgoing) -> Call[int]:
+    namespace, tags = outgoing.queue.client.namespace, outgoing.task.options.tags
+    return note_tags(namespace, tags, outgoing.ids, due_in_s=_due_in_s(outgoing))
 
 
 @contextmanager
@@ -197,7 +186,9 @@ def send_together(part: Sequence[Outgoing]) -> list[Outcome]:
         except RsmqError as error:
             return [error]
     try:
-        replies = part[0].queue.client.run_many([outgoing.call() for outgoing in part])
+        replies = part[0].route.client.run_many([outgoing.call() for outgoing in part])
+    except NotConfirmed as error:
+        replies = CallsNotConfirmed.replies(error, part)
     except RsmqError as error:
         return [_told(outgoing, error) for outgoing in part]
     return [
@@ -214,12 +205,22 @@ async def asend_together(part: Sequence[Outgoing]) -> list[Outcome]:
         except RsmqError as error:
             return [error]
     try:
-        replies = await part[0].queue.client.arun_many([outgoing.call() for outgoing in part])
+        replies = await part[0].route.client.arun_many([outgoing.call() for outgoing in part])
+    except NotConfirmed as error:
+        replies = CallsNotConfirmed.replies(error, part)
     except RsmqError as error:
         return [_told(outgoing, error) for outgoing in part]
     return [
         _told(outgoing, await _asend_again(outgoing) if isinstance(reply, QueueNotFound) else _outcome(reply, outgoing))
         for outgoing, reply in zip(part, replies, strict=True)
+    ]
+
+
+def as_stored(part: Sequence[Outgoing], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the outcomes of a round trip for a caller that waits for confirmations at its end."""
+    return [
+        Sent(outcome.task_ids if len(part) == 1 else outgoing.ids) if isinstance(outcome, NotConfirmed) else outcome
+        for outgoing, outcome in zip(part, outcomes, strict=True)
     ]
 
 
@@ -238,7 +239,7 @@ def round_trips(batches: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
         is_alone = bool(outgoing.digests or outgoing.task.options.tags)
         count, size = count + len(outgoing.ids), size + outgoing.size_bytes
         is_full = count > MAX_BATCH or size > MAX_TRIP_BYTES
-        if together and (is_alone or is_full or together[0].queue.client is not outgoing.queue.client):
+        if together and (is_alone or is_full or together[0].route.client is not outgoing.route.client):
             yield together
             together, count, size = [], len(outgoing.ids), outgoing.size_bytes
         together.append(outgoing)

@@ -13,13 +13,13 @@ from django.core.signals import setting_changed
 from django.dispatch import receiver
 
 from ..conf.settings import QueueSettings, get_settings
-from ..core import Queue
+from ..core import Client, Queue
 from ..core.keys import result_key, waiting_key
 from ..core.limits import MAX_BODY_BYTES
 from ..core.queue.bands import band_name
 from ..core.transport.call import Argument, Call
 from ..core.transport.client import PreparedCall
-from ..queues import get_queue
+from ..queues import durable_client, get_queue
 from .envelope import head_of
 from .middleware import chain
 from .results import UNFINISHED_TTL_S
@@ -38,6 +38,8 @@ class Destination:
     path: str
     #: The queue, or its band or lane, that stores them.
     queue: Queue
+    #: The client that sends them: it may wait for replicas or disks.
+    client: Client
     #: Channel for the wake-up: workers subscribe to the task's queue, and may not know this band or lane yet.
     channel: str
     #: Key of the worker processes that wait for messages of the queue.
@@ -95,6 +97,7 @@ def _find_route(task: Task[..., Any], lane: int | None) -> Destination:
         task=task,
         path=task.module_path,
         queue=queue,
+        client=_find_client(task, settings, queue),
         channel=channel,
         waiting_key=waiting,
         settings=settings,
@@ -106,6 +109,13 @@ def _find_route(task: Task[..., Any], lane: int | None) -> Destination:
         request=_request(queue, channel, waiting, keeps_result) if is_plain and task.run_after is None else None,
         max_attempts=max_attempts,
     )
+
+
+def _find_client(task: Task[..., Any], settings: QueueSettings, queue: Queue) -> Client:
+    own = task.options.durability
+    if own is None:
+        return queue.sender
+    return durable_client(settings.connection, own) if own else queue.client
 
 
 def _is_plain(task: Task[..., Any], settings: QueueSettings) -> bool:

@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from ..conf.options import nearest
+from ..core import Durability
 from .batch import BatchCall
 from .call_key import By, check_names
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, InvalidTask, TaskResult, task_backends
@@ -55,6 +56,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     batch: int | None = None
     ack: Ack = "batch"
     aliases: Sequence[str] = ()
+    durability: Durability | Literal[False] | None = None
     options: TaskOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -278,8 +280,9 @@ def task(
     once), `expires_in_s` (seconds after its due time from which a call is not started), `tags` (to find and cancel
     tasks by), `fair_by` (the tenant whose calls take turns: names of arguments or a function of them), `limits`
     (`Concurrency` and `Rate`: how many run at a time, and how many start in a span of time), `batch` (the function gets
-    a list of up to this many `BatchCall`s), `aliases` (dotted paths that the task had before). Raises InvalidTask or
-    ValueError at the declaration for an option that cannot work.
+    a list of up to this many `BatchCall`s), `aliases` (dotted paths that the task had before),
+    `durability` (what senders wait for). Raises InvalidTask or ValueError at the declaration for an option that cannot
+    work.
     """
 
     def declare(function: Callable[..., Any]) -> Any:

@@ -48,6 +48,7 @@ NOT_OF_TOPICS = {
     "limits": "places in them are held by messages of a queue",
     "ack": "the next messages are read when the last ones are acknowledged, as with 'each'",
     "aliases": f"{_NO_CALL} that names its function",
+    "durability": "publishers wait as the DURABILITY of the connection says",
 }
 
 

@@ -8,12 +8,48 @@ three exchanges for a thousand calls, with any outcomes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ..core import RsmqError
+from ..core.errors import NotConfirmed
 from ..core.transport.call import Call
 from ..core.transport.call_steps import is_unknown, partly_done
+from .not_confirmed import CallsNotConfirmed
 from .outgoing import Outgoing
+from .tags import untag
 from .unique import Accepted, Holder
+
+
+def send_unique(outgoing: Outgoing) -> tuple[list[str], list[str]]:
+    """Send calls of a unique task; return the ids of the tasks and their messages. Raises PartlyDone, NotConfirmed."""
+    rounds, client = UniqueRounds(outgoing), outgoing.route.client
+    while calls := rounds.calls():
+        try:
+            rounds.take(client.run_many(calls))
+        except NotConfirmed as error:
+            rounds.take_unconfirmed(error)
+        except RsmqError as error:
+            rounds.fail(error)
+    for tag in outgoing.task.options.tags if rounds.gone else ():
+        with suppress(RsmqError):  # the calls are sent, and an unused id in a tag does no harm
+            outgoing.queue.client.run(untag(client.namespace, tag, rounds.gone))
+    return rounds.result()
+
+
+async def asend_unique(outgoing: Outgoing) -> tuple[list[str], list[str]]:
+    """See send_unique()."""
+    rounds, client = UniqueRounds(outgoing), outgoing.route.client
+    while calls := rounds.calls():
+        try:
+            rounds.take(await client.arun_many(calls))
+        except NotConfirmed as error:
+            rounds.take_unconfirmed(error)
+        except RsmqError as error:
+            rounds.fail(error)
+    for tag in outgoing.task.options.tags if rounds.gone else ():
+        with suppress(RsmqError):
+            await outgoing.queue.client.arun(untag(client.namespace, tag, rounds.gone))
+    return rounds.result()
 
 
 class UniqueRounds:
@@ -30,6 +66,8 @@ class UniqueRounds:
         #: Digests with a dropped call: the holder of their lock does not change for further calls.
         self._settled: set[str] = set()
         self._error: RsmqError | None = None
+        #: Of the last exchange whose writes were not confirmed.
+        self._unconfirmed: NotConfirmed | None = None
         self._unknown: list[int] = []
         #: Ids of tasks that will never run: dropped and replaced calls.
         self.gone: list[str] = []
@@ -61,6 +99,11 @@ class UniqueRounds:
                 self._note(number, digest, answer)
         self._open = [] if self._error else still_open
 
+    def take_unconfirmed(self, error: NotConfirmed) -> None:
+        """Record the results of calls() that are stored, but not confirmed."""
+        self._unconfirmed = error
+        self.take(error.results)
+
     def _note(self, number: int, digest: str, answer: Accepted) -> None:
         self._accepted[number] = answer
         if answer.is_duplicate:
@@ -72,10 +115,14 @@ class UniqueRounds:
         self.take([error] * len(self._open))
 
     def result(self) -> tuple[list[str], list[str]]:
-        """Return the task ids of the calls, and the ids of their messages. Raises PartlyDone."""
+        """Return the task ids of the calls, and the ids of their messages. Raises PartlyDone, NotConfirmed."""
         accepted = [self._accepted[number] for number in sorted(self._accepted)]
         if self._error is None:
-            return [each.task_id for each in accepted], [each.message_id for each in accepted]
+            ids, message_ids = [each.task_id for each in accepted], [each.message_id for each in accepted]
+            if self._unconfirmed is not None:
+                self._unconfirmed.results = [message_ids]
+                raise CallsNotConfirmed.of(self._unconfirmed, [self._outgoing], ids) from self._unconfirmed
+            return ids, message_ids
         if not accepted and len(self._unknown) in (0, len(self._outgoing.ids)):
             raise self._error
         done = {number: answer.task_id for number, answer in self._accepted.items()}

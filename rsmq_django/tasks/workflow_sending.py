@@ -14,17 +14,17 @@ from typing import Any, NoReturn
 
 from django.db.transaction import TransactionManagementError
 
-from ..core import RsmqError
-from ..core.errors import OutcomeUnknown
+from ..core import DurableClient, RsmqError
+from ..core.errors import NotConfirmed, OutcomeUnknown
 from ..core.limits import MAX_BATCH
 from ..core.reliable.waiting import SLICE_S, patient, take_token
 from ..core.tasks.workflows import await_room, room_key
 from ..core.transport.call import Call
 from ..core.transport.connection import Command
 from ..core.transport.portions import portions, size_of_call
-from ..queues import aensure_queue, ensure_queue
+from ..queues import aensure_queue, ensure_queue, get_sender
 from .outgoing import Outgoing
-from .round_trips import asend_together, round_trips, send_together, spans_of, tagging
+from .round_trips import as_stored, asend_together, round_trips, send_together, spans_of, tagging
 from .sending import after_commit, in_transaction, is_in_transaction, is_only_of_test
 from .task import Task
 from .workflow_plan import Invocation, Member, Step, WorkflowPlan
@@ -51,11 +51,12 @@ def _start(plan: WorkflowPlan, batches: Sequence[Batch], steps: Sequence[Step]) 
         progress.is_whole = whole is not None
         if whole is not None:
             _send_whole(plan, whole, batches)
-            return
-        _create(plan, progress)
-        _run_all(plan, [*plan.preparing(steps), *plan.expecting(plan.members)])
-        _send(plan, batches, progress)
-        _seal(plan, len(plan.members), progress)
+        else:
+            _create(plan, progress)
+            _run_all(plan, [*plan.preparing(steps), *plan.expecting(plan.members)])
+            _send(plan, batches, progress)
+            _seal(plan, len(plan.members), progress)
+    _confirm(plan)
 
 
 async def aenqueue_plan(plan: WorkflowPlan) -> Workflow:
@@ -69,11 +70,12 @@ async def aenqueue_plan(plan: WorkflowPlan) -> Workflow:
         progress.is_whole = whole is not None
         if whole is not None:
             await _asend_whole(plan, whole, batches)
-            return plan.workflow
-        await _acreate(plan, progress)
-        await _arun_all(plan, [*plan.preparing(steps), *plan.expecting(plan.members)])
-        await _asend(plan, batches, progress)
-        await _aseal(plan, len(plan.members), progress)
+        else:
+            await _acreate(plan, progress)
+            await _arun_all(plan, [*plan.preparing(steps), *plan.expecting(plan.members)])
+            await _asend(plan, batches, progress)
+            await _aseal(plan, len(plan.members), progress)
+    await _aconfirm(plan)
     return plan.workflow
 
 
@@ -98,6 +100,7 @@ def map_items(plan: WorkflowPlan, task: Task[..., Any], items: Iterable[Any], *,
             _run_all(plan, plan.expecting(members))
             _send(plan, batches, progress)
         _seal(plan, mapping.sent, progress)
+    _confirm(plan)
     return plan.workflow
 
 
@@ -138,6 +141,7 @@ async def amap_items(
             await _arun_all(plan, plan.expecting(members))
             await _asend(plan, batches, progress)
         await _aseal(plan, mapping.sent, progress)
+    await _aconfirm(plan)
     return plan.workflow
 
 
@@ -266,6 +270,26 @@ async def _aseal(plan: WorkflowPlan, members: int, progress: WorkflowSending) ->
         _raise_stopped(plan, members)
 
 
+def _confirm(plan: WorkflowPlan) -> None:
+    """Wait as the DURABILITY of the connection says: its last write was sent."""
+    sender = get_sender(plan.workflow.connection)
+    if isinstance(sender, DurableClient):
+        try:
+            sender.confirm()
+        except NotConfirmed as error:
+            raise NotConfirmed(f"workflow {plan.workflow.id}: {error}") from error
+
+
+async def _aconfirm(plan: WorkflowPlan) -> None:
+    """See _confirm()."""
+    sender = get_sender(plan.workflow.connection)
+    if isinstance(sender, DurableClient):
+        try:
+            await sender.aconfirm()
+        except NotConfirmed as error:
+            raise NotConfirmed(f"workflow {plan.workflow.id}: {error}") from error
+
+
 def _raise_stopped(plan: WorkflowPlan, members: int) -> NoReturn:
     raise WorkflowStopped(
         f"workflow {plan.workflow.id} was cancelled while its {members} members were sent; started members ran"
@@ -300,12 +324,12 @@ def _raise_first(replies: Sequence[Any]) -> None:
 def _send(plan: WorkflowPlan, batches: Sequence[Batch], progress: WorkflowSending) -> None:
     rest = iter(batches)
     for part in round_trips([outgoing for _, outgoing in batches]):
-        skips = progress.note([next(rest)[0] for _ in part], send_together(part))
+        skips = progress.note([next(rest)[0] for _ in part], as_stored(part, send_together(part)))
         _run_all(plan, skips)
 
 
 async def _asend(plan: WorkflowPlan, batches: Sequence[Batch], progress: WorkflowSending) -> None:
     rest = iter(batches)
     for part in round_trips([outgoing for _, outgoing in batches]):
-        skips = progress.note([next(rest)[0] for _ in part], await asend_together(part))
+        skips = progress.note([next(rest)[0] for _ in part], as_stored(part, await asend_together(part)))
         await _arun_all(plan, skips)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import secrets
-import signal
-import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
@@ -15,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from rsmq_django.embedded.binary import find_server
 from rsmq_django.outbox import replicas
 from rsmq_django.outbox.models import OutboxMessage
 from rsmq_django.outbox.relay import Relay
@@ -28,43 +21,9 @@ from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task
 from tests.outbox.conftest import LEDGER
 from tests.redis_server import PrivateServer
+from tests.replicated_server import ReplicatedServer as Server
 from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, work
-
-
-class Server:
-    """A server on a free port."""
-
-    def __init__(self, directory: Path, *words: str) -> None:
-        directory.mkdir()
-        command = [find_server().path, "--bind", "127.0.0.1", "--dir", str(directory), "--save", ""]
-        command += ["--repl-diskless-sync-delay", "0", *words]
-        for _ in range(100):
-            self.port = secrets.choice(range(10_001, 32_000))  # where the system takes no ports of its own
-            self.process = subprocess.Popen([*command, "--port", str(self.port)], stdout=subprocess.DEVNULL)
-            self.url = f"redis://127.0.0.1:{self.port}"
-            self.redis = redis.Redis(port=self.port, socket_timeout=60)
-            wait_until(lambda: self._answers() or self.process.poll() is not None)
-            if self.process.poll() is None:
-                return
-        raise AssertionError("no free port")
-
-    def _answers(self) -> bool:
-        """Say whether it is this server that answers: another one may have taken the port first."""
-        with contextlib.suppress(redis.RedisError):
-            return self.redis.info("server")["process_id"] == self.process.pid
-        return False
-
-    def stand_still(self) -> None:
-        os.kill(self.process.pid, signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        os.kill(self.process.pid, signal.SIGCONT)
-
-    def kill(self) -> None:
-        self.redis.close()
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture
@@ -216,6 +175,24 @@ def test_replica_is_not_reported_as_lost_after_a_time_without_data(
     wait_until(relay.relay_waiting)
 
     assert "no replica" not in caplog.text
+
+
+def test_row_of_a_durable_queue_is_noted_as_sent_when_it_is_confirmed(
+    greet: Task, configured: Any, settings: Any, primary: Server, replica: Server, caplog: pytest.LogCaptureFixture
+):
+    rsmq = {**settings.RSMQ, "QUEUES": {"default": {"OUTBOX": True, "DURABILITY": {"REPLICAS": 1, "TIMEOUT_S": 0.05}}}}
+    settings.RSMQ = rsmq
+    relay = Relay()
+    greet.enqueue("first")
+    replica.stand_still()
+    assert relay.relay_waiting() == 0
+    assert waiting() == 1
+    assert "not confirmed within 0.05 s: 0 of 1 replica" in caplog.text
+
+    replica.go_on()
+    wait_until(relay.relay_waiting)
+    assert waiting() == 0
+    assert (messages(primary), messages(replica)) == (1, 1)
 
 
 def test_missing_permission_to_wait_is_logged_once(

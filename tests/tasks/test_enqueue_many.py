@@ -281,7 +281,7 @@ def test_tag_that_cannot_be_removed_does_not_make_a_call_that_was_sent_fail(
     def fail(*_: object) -> Any:
         raise ConnectionFailed("cannot connect; nothing was sent")
 
-    monkeypatch.setattr("rsmq_django.tasks.round_trips.untag", fail)
+    monkeypatch.setattr("rsmq_django.tasks.unique_sending.untag", fail)
 
     second = task.enqueue()
 

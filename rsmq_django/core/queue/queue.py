@@ -50,12 +50,22 @@ class Queue:
 
     With `realtime=True` each send publishes the number of messages on `{ns}:rt:{name}`, as RSMQ's own realtime option
     does, so that idle consumers wake at once. `vt_unit="ms"` shares a queue with rsmq_async (Rust), which stores
-    visibility timeout and delay in milliseconds; all methods still take and return seconds.
+    visibility timeout and delay in milliseconds; all methods still take and return seconds. Messages are sent with
+    `sender`, a DurableClient for example, or else with the client.
     """
 
-    def __init__(self, name: str, client: Client, *, realtime: bool = False, vt_unit: TimeUnit = "s") -> None:
+    def __init__(
+        self,
+        name: str,
+        client: Client,
+        *,
+        realtime: bool = False,
+        vt_unit: TimeUnit = "s",
+        sender: Client | None = None,
+    ) -> None:
         self.name = checked_name(name)
         self.client = client
+        self.sender = sender or client
         self.realtime = realtime
         self.vt_unit = checked_unit(vt_unit)
         self.keys: QueueKeys = queue_keys(client.namespace, name)
@@ -161,12 +171,12 @@ class Queue:
         delay). Text is stored as UTF-8; an empty body is legal. Raises QueueNotFound, MessageTooLong, QueueFull,
         ConnectionFailed, and OutcomeUnknown when the reply was lost: the message may then be stored or not.
         """
-        (message_id,) = self.client.run(self._send([body], delay_s))
+        (message_id,) = self.sender.run(self._send([body], delay_s))
         return message_id
 
     async def asend(self, body: Body, *, delay_s: float | None = None) -> str:
         """See send()."""
-        (message_id,) = await self.client.arun(self._send([body], delay_s))
+        (message_id,) = await self.sender.arun(self._send([body], delay_s))
         return message_id
 
     def send_many(self, bodies: Iterable[Body], *, delay_s: float | None = None) -> list[str]:
@@ -178,7 +188,7 @@ class Queue:
         steps = CallSteps[str]()
         for batch in batches(bodies):
             with steps.step(len(batch)):
-                steps.results += self.client.run(self._send(batch, delay_s))
+                steps.results += self.sender.run(self._send(batch, delay_s))
         return steps.results
 
     async def asend_many(self, bodies: Iterable[Body], *, delay_s: float | None = None) -> list[str]:
@@ -186,7 +196,7 @@ class Queue:
         steps = CallSteps[str]()
         for batch in batches(bodies):
             with steps.step(len(batch)):
-                steps.results += await self.client.arun(self._send(batch, delay_s))
+                steps.results += await self.sender.arun(self._send(batch, delay_s))
         return steps.results
 
     def _send(self, bodies: Sequence[Body], delay_s: float | None) -> Call[list[str]]:

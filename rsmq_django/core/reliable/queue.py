@@ -55,12 +55,14 @@ MAX_QUEUES_PER_POP = 100
 class ReliableQueue:
     """A reliable queue. Creating the object does no I/O; the first push creates the queue.
 
-    `consumer` is the consumer name of this object, which is stored until its messages are acknowledged.
+    `consumer` is the consumer name of this object, which is stored until its messages are acknowledged. Messages are
+    pushed with `sender`, a DurableClient for example, or else with the client.
     """
 
-    def __init__(self, name: str, client: Client, *, consumer: str = "") -> None:
+    def __init__(self, name: str, client: Client, *, consumer: str = "", sender: Client | None = None) -> None:
         self.name = checked_name(name)
         self.client = client
+        self.sender = sender or client
         self.consumer = checked_label("consumer", consumer)
         self.keys = (reliable_queues_key(client.namespace), *reliable_keys(client.namespace, name))
 
@@ -74,11 +76,11 @@ class ReliableQueue:
 
         With a delay they are added to the end of the queue after it. Raises InvalidValue, MessageTooLong, QueueFull.
         """
-        return self.client.run(self._push(bodies, delay_s))
+        return self.sender.run(self._push(bodies, delay_s))
 
     async def apush(self, *bodies: Body, delay_s: float = 0) -> list[str]:
         """See push()."""
-        return await self.client.arun(self._push(bodies, delay_s))
+        return await self.sender.arun(self._push(bodies, delay_s))
 
     def _push(self, bodies: Sequence[Body], delay_s: float) -> Call[list[str]]:
         if not 1 <= len(bodies) <= MAX_BATCH:

@@ -32,12 +32,14 @@ TOMBSTONE_TTL_S = 86_400
 class Topic:
     """A topic. Creating the object does no I/O, and the first publish creates the topic.
 
-    On a cluster a topic needs a hash tag, for example `{orders}`.
+    On a cluster a topic needs a hash tag, for example `{orders}`. Messages are published with `sender`, a DurableClient
+    for example, or else with the client.
     """
 
-    def __init__(self, name: str, client: Client) -> None:
+    def __init__(self, name: str, client: Client, *, sender: Client | None = None) -> None:
         self.name = checked_topic(name, namespace=client.namespace)
         self.client = client
+        self.sender = sender or client
         self.keys: TopicKeys = topic_keys(name)
         self.waiter = Waiter(client)
         self._is_listed = False
@@ -59,13 +61,13 @@ class Topic:
         `key` and `headers` are defaults for messages without them. Raises InvalidValue, MessageNotBytes,
         MessageTooLong, TopicBroken.
         """
-        return self.run(self.publish_call(*bodies, key=key, headers=headers))
+        return self.run(self.publish_call(*bodies, key=key, headers=headers), self.sender)
 
     async def apublish(
         self, *bodies: Body | NewMessage, key: str | None = None, headers: Mapping[str, str] | None = None
     ) -> range:
         """See publish()."""
-        return await self.arun(self.publish_call(*bodies, key=key, headers=headers))
+        return await self.arun(self.publish_call(*bodies, key=key, headers=headers), self.sender)
 
     def publish_call(
         self, *bodies: Body | NewMessage, key: str | None = None, headers: Mapping[str, str] | None = None
@@ -214,20 +216,22 @@ class Topic:
 
     # -- Shared -------------------------------------------------------------------------------------------------------
 
-    def run(self, call: Call[T]) -> T:
+    def run(self, call: Call[T], client: Client | None = None) -> T:
         """Run a call on the topic; the first call of a process adds the topic to the list, in the same round trip."""
+        client = client or self.client
         if self._is_listed:
-            return self.client.run(call)
+            return client.run(call)
         calls: list[Call[Any]] = [register_call(self.name), call]
-        found: T = self._noted(self.client.run_many(calls))
+        found: T = self._noted(client.run_many(calls))
         return found
 
-    async def arun(self, call: Call[T]) -> T:
+    async def arun(self, call: Call[T], client: Client | None = None) -> T:
         """See run()."""
+        client = client or self.client
         if self._is_listed:
-            return await self.client.arun(call)
+            return await client.arun(call)
         calls: list[Call[Any]] = [register_call(self.name), call]
-        found: T = self._noted(await self.client.arun_many(calls))
+        found: T = self._noted(await client.arun_many(calls))
         return found
 
     def _noted(self, results: list[Any]) -> Any:

@@ -33,7 +33,7 @@ from ..errors import (
 )
 from ..keys import TOPIC_PREFIX, checked_namespace
 from .call import Call, load_script
-from .connection import Command, Connection, Reply, Request, length_prefix, packed_words
+from .connection import WAITS, Command, Connection, Reply, Request, length_prefix, packed_words
 from .topic_errors import topic_error
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class Client:
     def read_many(self, calls: Sequence[Call[T]], replies: list[Reply]) -> list[T | RsmqError]:
         """Return results or errors for replies, after a repeat of the calls whose scripts the server did not have."""
         for may_load in (True, False):
-            unknown = self._unknown_scripts(replies)
+            unknown = self._unknown_scripts(calls, replies)
             if not unknown:
                 break
             # None of these was carried out, so sending them again is safe.
@@ -148,7 +148,7 @@ class Client:
     async def _aread_many(self, calls: Sequence[Call[T]], replies: list[Reply]) -> list[T | RsmqError]:
         """See read_many()."""
         for may_load in (True, False):
-            unknown = self._unknown_scripts(replies)
+            unknown = self._unknown_scripts(calls, replies)
             if not unknown:
                 break
             again = [calls[at] for at in unknown]
@@ -175,11 +175,15 @@ class Client:
         scripts = [name for name in dict.fromkeys(new) if not name.isupper()]
         return [("SCRIPT", "LOAD", load_script(name).source) for name in scripts]
 
-    def _unknown_scripts(self, replies: Sequence[Reply]) -> list[int]:
-        """Return the positions of the calls whose scripts the server does not have; others may be missing, too."""
+    def _unknown_scripts(self, calls: Sequence[Call[Any]], replies: Sequence[Reply]) -> list[int]:
+        """Return the positions of the calls whose scripts the server does not have; others may be missing, too.
+
+        A wait for replicas is repeated with them: it was over before they wrote anything.
+        """
         unknown = [at for at, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
         if unknown:
             self._known_scripts.clear()
+            unknown += [at for at, call in enumerate(calls) if call.script in WAITS]
         return unknown
 
     def _exchange(self, commands: Sequence[Request], repeatable: bool) -> list[Reply]:
@@ -254,6 +258,8 @@ def by_digest(call: Call[Any]) -> Command:
 
 def by_source(call: Call[Any]) -> Command:
     """Return the command that runs a script; the server caches it for some time."""
+    if call.script.isupper():
+        return by_digest(call)
     return ("EVAL", load_script(call.script).source, len(call.keys), *call.keys, *call.args)
 
 

@@ -38,6 +38,8 @@ Command = tuple[str | bytes | int, ...]
 Request = Command | bytes
 Reply = Any
 
+#: Commands that wait for replicas or disks; they concern the writes of their socket, so they follow these.
+WAITS = frozenset({"WAIT", "WAITAOF"})
 #: How often an exchange follows a redirection to another node of a cluster.
 MOST_MOVES = 5
 
@@ -193,6 +195,7 @@ class Connection:
                 self._connected(link)
             except RedisFailure:
                 return
+            places += _waits_of(commands)
             again = [ASK_FOR_NODES, *(commands[at] for at in places)]
             slots, *answers = self._converse(link, packed(again), len(again))
             self._route.learn(link, slots)
@@ -412,6 +415,7 @@ class Connection:
                 await pool.connect(link, self.timeout_s)
             except RedisFailure:
                 return
+            places += _waits_of(commands)
             slots, *answers = await self._aconverse(link, [ASK_FOR_NODES, *(commands[at] for at in places)])
             self._route.learn(link, slots)
             for at, answer in zip(places, answers, strict=True):
@@ -550,6 +554,10 @@ def packed(commands: Sequence[Request]) -> bytes:
             add(word)
     add(b"")
     return b"\r\n".join(parts)
+
+
+def _waits_of(commands: Sequence[Request]) -> list[int]:
+    return [at for at, command in enumerate(commands) if command[0] in WAITS]
 
 
 def _write(link: Any, request: bytes) -> None:

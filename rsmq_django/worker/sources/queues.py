@@ -19,6 +19,7 @@ from ..fetch.polling import PollSchedule
 from ..fetch.queue_selector import FetchOrder, QueueSelector
 from ..fetch.waiting import StopWaitingStep, WaitingNote
 from ..fetch.wakeup import Subscription, Wakeup
+from ..lease.confirmation import ConfirmStep, OutcomeConfirmation
 from ..lease.inflight import Heartbeat, Undelivered
 from ..lease.leases import Cancellations, renewal_calls
 from ..lease.pending import StartNotes, starts_to_note
@@ -41,6 +42,9 @@ from .base import BaseSource
 from .source import SourceContext
 
 logger = get_logger(__name__)
+
+#: Steps whose failure stops nothing else.
+_APART = (ReportStep, CleanupStep, HeartbeatStep, RecentStep, StopWaitingStep, ConfirmStep)
 
 
 class QueueSource(BaseSource):
@@ -95,6 +99,9 @@ class QueueSource(BaseSource):
         self.heartbeat = Heartbeat(client, notifier.worker_id, is_needed=context.shared_state is not None)
         #: How many messages the last fetch returned, if that was all it asked for.
         self._filled = 0
+        waits = any(each.settings.durability and each.settings.durability.acknowledge for each in queues)
+        #: None when no queue waits for the confirmation of outcomes.
+        self._confirmation = OutcomeConfirmation(client) if waits else None
 
     @property
     def queues(self) -> Sequence[WorkQueue]:
@@ -311,12 +318,13 @@ class QueueSource(BaseSource):
             steps += self.event_log.recent.steps()
         if room <= 0 and self.waiting.was_chosen:
             steps.append(StopWaitingStep(self.waiting))
+        confirm = self._confirmation.steps(settlements) if self._confirmation is not None else ()
         if room <= 0 or self.pending.tries_late or not self.poll_schedule.is_time():
-            return steps, None
+            return [*steps, *confirm], None
         self.poll_schedule.begin()
         self.waiting.was_chosen = False
         fetch = FetchStep(self.fetch_parts, min(room, at_most), at_most, len(self.leases) - len(settlements))
-        return [*steps, fetch], fetch
+        return [*steps, fetch, *confirm], fetch
 
     def _note_failures(self, failures: Sequence[tuple[Step, RsmqError]]) -> None:
         if any(isinstance(error, QueueNotFound) for _, error in failures):
@@ -324,9 +332,7 @@ class QueueSource(BaseSource):
 
     def _is_apart(self, step: Step, error: RsmqError) -> bool:
         is_of_one_queue = isinstance(step, SettleStep | CancellationStep) and is_damage(error)
-        return is_of_one_queue or isinstance(
-            step, ReportStep | CleanupStep | HeartbeatStep | RecentStep | StopWaitingStep
-        )
+        return is_of_one_queue or isinstance(step, _APART)
 
     def _note_fetched(self, fetched: Fetched, order: FetchOrder) -> None:
         """Note the result of a fetch, and plan the next one."""

@@ -33,7 +33,10 @@ local until_ms = scope == "window" and now_ms + window_ms or 0
 if holder and held[2] and holder_message then
   if holder ~= given_task then return {"look", holder, held[2]} end
   local is_there = redis.call("ZSCORE", KEYS[5], holder_message)
-  if holder == task and is_there then return {"sent", task, holder_message} end -- this call, sent a second time
+  if holder == task and is_there then -- this call, sent a second time
+    redis.call("HSET", lock, "task", task) -- a write: a caller that waits for replicas waits for the writes of this call
+    return {"sent", task, holder_message}
+  end
   is_waiting = is_there and redis.call("HEXISTS", KEYS[6], holder_message .. ":rc") == 0
   local is_in_window = scope == "window" and tonumber(held[5] or 0) > now_ms
   if is_in_window then until_ms = tonumber(held[5]) end -- the first call sets the window

@@ -1,0 +1,49 @@
+"""The error of calls that are stored, but not confirmed: with what it takes to repeat them under the same ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..core import RsmqError
+from ..core.errors import NotConfirmed
+from .outgoing import Outgoing
+
+
+class CallsNotConfirmed(NotConfirmed):
+    """Calls of tasks are stored, but too few replicas or disks confirmed it in time. See `repeat()`."""
+
+    #: Stored calls with the ids of their messages.
+    stored: list[tuple[Outgoing, list[str]]]
+
+    @classmethod
+    def of(cls, error: NotConfirmed, outgoings: Sequence[Outgoing], task_ids: Sequence[str] = ()) -> CallsNotConfirmed:
+        """Return the error for calls whose message ids are the results of another error."""
+        stored = [
+            (outgoing, [result] if isinstance(result, str) else list(result))
+            for outgoing, result in zip(outgoings, error.results, strict=True)
+            if not isinstance(result, RsmqError)
+        ]
+        ids = list(task_ids) or [task_id for outgoing, _ in stored for task_id in outgoing.ids]
+        message_ids = [message_id for _, own in stored for message_id in own]
+        queue_name = outgoings[0].queue.name if len(outgoings) == 1 else ""
+        found = cls(
+            f"{_described(ids)} {error}; repeat() sends the same calls again under the same ids",
+            results=error.results,
+            task_ids=ids,
+            message_ids=message_ids,
+            queue_name=queue_name,
+        )
+        found.stored = stored
+        return found
+
+    @classmethod
+    def replies(cls, error: NotConfirmed, outgoings: Sequence[Outgoing]) -> list[Any]:
+        """Return the outcomes of calls that were sent together: one error for the stored ones, and the others' own."""
+        own = cls.of(error, outgoings)
+        own.__cause__ = error
+        return [result if isinstance(result, RsmqError) else own for result in error.results]
+
+
+def _described(ids: Sequence[str]) -> str:
+    return f"task {ids[0]}:" if len(ids) == 1 else f"{len(ids)} tasks:"

@@ -1,0 +1,132 @@
+"""DURABILITY of connections and queues: what it means, and which mistakes are named."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from rsmq_django.checks import check_durability
+from rsmq_django.conf.settings import read_settings
+from rsmq_django.core import Durability
+from tests.durability.conftest import Use
+from tests.replicated_server import ReplicatedServer
+
+PLACE = "RSMQ['CONNECTIONS']['default']['DURABILITY']"
+
+
+def given(durability: Any = None, *, timeout_s: float = 1.0, **queues: Any) -> dict[str, Any]:
+    connection = {"URL": "redis://localhost", "TIMEOUT_S": timeout_s, "DURABILITY": durability}
+    return {"CONNECTIONS": {"default": connection}, "QUEUES": queues or {"mail": {}}}
+
+
+def problems(value: object) -> list[str]:
+    return [f"{each.message}. {each.hint}" for each in read_settings(value)[1]]
+
+
+def test_nothing_is_waited_for_by_default():
+    settings, _ = read_settings({"CONNECTIONS": {"default": {"URL": "redis://localhost"}}})
+
+    assert settings.connections["default"].durability is None
+    assert settings.queues["default"].durability is None
+
+
+def test_queue_has_the_durability_of_its_connection_unless_it_has_its_own():
+    settings, found = read_settings(
+        given(
+            {"REPLICAS": 1},
+            mail={},
+            fast={"DURABILITY": None},
+            slow={"DURABILITY": {"REPLICAS": 2, "FSYNC": "replicas", "TIMEOUT_S": 0.8, "ACKNOWLEDGE": True}},
+        )
+    )
+
+    assert found == []
+    mail, slow = settings.queues["mail"].durability, settings.queues["slow"].durability
+    assert mail is not None and mail.durability == Durability(1, None, 0.5) and not mail.acknowledge
+    assert settings.queues["fast"].durability is None
+    assert slow is not None and slow.durability == Durability(2, "replicas", 0.8) and slow.acknowledge
+
+
+@pytest.mark.parametrize(
+    ("durability", "problem"),
+    [
+        ({"REPLICA": 1}, f"{PLACE} has an unknown option 'REPLICA'. Did you mean 'REPLICAS'?"),
+        ({"REPLICAS": 0}, f"{PLACE}['REPLICAS'] is 0. It must be whole replicas from 1 to 100, or None."),
+        ({"REPLICAS": True}, f"{PLACE}['REPLICAS'] is True. It must be whole replicas from 1 to 100, or None."),
+        ({"REPLICAS": 1, "FSYNC": "yes"}, f"{PLACE}['FSYNC'] is 'yes'. It must be 'local', 'replicas' or None."),
+        ({"REPLICAS": 1, "TIMEOUT_S": 0}, f"{PLACE}['TIMEOUT_S'] is 0. It must be seconds from 0.01 to 30."),
+        ({"REPLICAS": 1, "ACKNOWLEDGE": 1}, f"{PLACE}['ACKNOWLEDGE'] is 1. It must be True or False."),
+        ({}, f"{PLACE} waits for nothing. Set REPLICAS to at least 1, or FSYNC to 'local'."),
+        ({"FSYNC": "replicas"}, f"{PLACE} waits for nothing. Set REPLICAS to at least 1, or FSYNC to 'local'."),
+        (1, f"{PLACE} is 1. It must be a dictionary."),
+        (
+            {"REPLICAS": 1, "TIMEOUT_S": 0.9},
+            f"{PLACE}['TIMEOUT_S'] is 0.9, and the TIMEOUT_S of the connection is 1. It may be 0.8 at most; or raise "
+            "the TIMEOUT_S of the connection.",
+        ),
+    ],
+    ids=repr,
+)
+def test_wrong_durability_is_named(durability: Any, problem: str):
+    assert problems(given(durability)) == [problem]
+
+
+def test_wrong_durability_of_a_queue_is_named_with_its_place():
+    place = "RSMQ['QUEUES']['mail']['DURABILITY']"
+    assert problems(given(mail={"DURABILITY": {"REPLICAS": 0}})) == [
+        f"{place}['REPLICAS'] is 0. It must be whole replicas from 1 to 100, or None."
+    ]
+    assert problems(given(timeout_s=0.2, mail={"DURABILITY": {"REPLICAS": 1}})) == [
+        f"{place}['TIMEOUT_S'] is 0.5, and the TIMEOUT_S of the connection is 0.2. It may be 0.16 at most; or raise "
+        "the TIMEOUT_S of the connection."
+    ]
+
+
+# -- Questions to the server ------------------------------------------------------------------------------------------
+
+
+def found(settings: Any) -> list[str]:
+    return [f"{each.id} {each.msg}" for each in check_durability(None, deploy=True)]
+
+
+def test_server_that_gives_what_is_asked_for_passes(use: Use, replica: ReplicatedServer, settings: Any):
+    use({"REPLICAS": 1, "FSYNC": "local"})
+    assert found(settings) == []
+    use({"REPLICAS": 1, "FSYNC": "replicas"})
+    assert found(settings) == []
+    use()
+    assert found(settings) == []
+
+
+@pytest.mark.usefixtures("replica")
+def test_check_of_a_deployment_reports_missing_replicas_and_append_only_files(
+    use: Use, primary: ReplicatedServer, settings: Any
+):
+    use(queues={"mail": {"DURABILITY": {"REPLICAS": 2, "FSYNC": "local"}}, "other": {}})
+    (line,) = found(settings)
+    assert line.startswith("rsmq.W008 The durability of the connection 'default' asks for 2 replicas, and its server ")
+    primary.redis.config_set("appendonly", "no")
+    try:
+        lines = found(settings)
+    finally:
+        primary.redis.config_set("appendonly", "yes")
+    assert len(lines) == 2
+    assert "asks for FSYNC 'local', and its server has no append-only file" in lines[1]
+
+
+def test_server_that_cannot_be_asked_is_reported(use: Use, settings: Any):
+    use({"REPLICAS": 1}, url="unix:///nowhere/at/all")
+    (line,) = found(settings)
+    assert line.startswith("rsmq.W008 The server of the connection 'default' could not be asked about its replicas")
+
+
+def test_only_the_check_of_a_deployment_asks_the_server(use: Use, settings: Any):
+    use({"REPLICAS": 1}, url="unix:///nowhere/at/all")
+    call_command("check", tags=["rsmq"], stdout=(out := StringIO()), stderr=StringIO())
+    assert "could not be asked" not in out.getvalue()
+
+    call_command("check", tags=["rsmq"], deploy=True, stdout=StringIO(), stderr=(err := StringIO()))
+    assert "could not be asked" in err.getvalue()
