@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -15,13 +16,16 @@ import pytest
 from django.conf import settings as django_settings
 from django.test import override_settings
 
+from rsmq_django.conf.settings import QueueSettings, get_settings
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
-from rsmq_django.tasks import DISCARD, Concurrency, Rate, Unique, consumer, fixed
-from rsmq_django.tasks.compat import InvalidTask
+from rsmq_django.tasks import DISCARD, Concurrency, Rate, Unique, cancel, consumer, fixed
+from rsmq_django.tasks.compat import InvalidTask, TaskResultDoesNotExist
 from rsmq_django.tasks.reliable_calls import REFUSED
 from rsmq_django.tasks.topic_task import topic_task
 from rsmq_django.worker.execute.execution import Execution
+from rsmq_django.worker.report.shared_state import SharedState
+from rsmq_django.worker.worker import Worker, WorkerOptions
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.workshop import dead_letters, declare, new_worker, work
@@ -226,16 +230,46 @@ def discard(place: Place) -> None:
     assert attempts == [1] and place.stored() == 0 and place.dead() == []
 
 
+def hard_timeout(place: Place) -> None:
+    shared_state, left_s = SharedState(10), list[float]()
+    place.send(declare(hard_timeout_s=1000)(lambda: left_s.append(shared_state.next_limit() - time.monotonic())))
+    Worker(*_chosen(place), shared_state=shared_state).run()
+    assert 900 < left_s[0] <= 1000
+
+
+def _chosen(place: Place) -> tuple[list[QueueSettings], WorkerOptions]:
+    queues = [get_settings().queue(place.name)] if place.source == "queues" else []
+    return queues, new_worker(place.name, until_empty=True).options
+
+
+def once(place: Place) -> None:
+    noted: list[tuple[str, str]] = []
+    seen: list[int] = []
+
+    def note(task_id: str, path: str, function: Callable[[], Any]) -> Any:
+        noted.append((task_id, path))
+        return function()
+
+    task = declare(once=True)(lambda: seen.append(1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rsmq_django.outbox.inbox.run_once", note)  # see tests/outbox
+        place.send(task)
+        place.work()
+    assert seen == [1] and [path for _, path in noted] == [task.module_path]
+
+
 WORKS: dict[str, Callable[[Place], None]] = {
     "`backoff`, retries": retries,
     "`max_attempts`": max_attempts,
     "`retry_on`, `give_up_on`": give_up_on,
     "`timeout_s`": timeout,
+    "`hard_timeout_s`": hard_timeout,
     "`limits`": limits,
     "`expires_in_s`": expires,
     "`batch`": batch,
     '`ack="each"`': ack_each,
     "`aliases`": aliases,
+    "`once`": once,
     "middleware": middleware,
     "`dead_letter_queue=DISCARD`": discard,
 }
@@ -294,7 +328,22 @@ def test_a_call_without_the_option_is_pushed(place: Place, feature: str):
 
 
 def test_the_table_has_every_feature_and_nothing_else():
-    assert set(table()) == {*WORKS, *OPTIONS}
+    assert set(table()) == {*WORKS, *OPTIONS, "`cancel()`"}
+
+
+def test_call_of_a_queue_can_be_cancelled_and_a_message_of_the_others_cannot(place: Place):
+    assert table()["`cancel()`"] == [YES, RAISES, RAISES]
+    task = declare(lambda: None)
+    if place.source == "queues":
+        assert cancel(task.enqueue().id)
+        assert place.stored() == 0
+        return
+    body = task_body(task)
+    get_reliable_queue(place.name).push(body)
+    for unknown in (json.loads(body)["id"], "7"):  # 7 might be the index of a message of a topic
+        with pytest.raises(TaskResultDoesNotExist):
+            cancel(unknown)
+    assert place.stored() == 1
 
 
 #: Options of tasks that the declaration of a topic task refuses.
@@ -306,6 +355,7 @@ OF_TOPICS: dict[str, Any] = {
     "expires_in_s": 5,
     "ack": "each",
     "aliases": ["a.b"],
+    "once": True,
     "dead_letter_queue": DISCARD,
     **{option: values[option] for option, values in OPTIONS.values()},
 }

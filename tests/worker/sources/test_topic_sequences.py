@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextvars import copy_context
 from typing import Any
 
@@ -16,10 +17,12 @@ from rsmq_django.worker.execute.batch import executions_of
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.execute.sequence import MessageSequence
 from rsmq_django.worker.report.notifications import Notifier
+from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.sources.source import SourceContext
 from rsmq_django.worker.sources.topic import TopicGroupSource, make_topic_sources
+from rsmq_django.worker.worker import Worker
 from tests.support import wait_until
-from tests.worker.workshop import Configure, work, working
+from tests.worker.workshop import Configure, new_worker, work, working
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -240,3 +243,17 @@ def test_a_function_changes_the_context_of_its_own_run_only(topic: Topic, projec
     source.flush()
 
     assert languages == ["en-us"] * 3
+
+
+def test_hard_limit_of_each_message_is_in_shared_memory_while_it_runs(topic: Topic):
+    shared_state, left_s = SharedState(10), list[float]()
+
+    @topic_task("orders", group="billing", hard_timeout_s=1000)
+    def bill(message: TopicMessage) -> None:
+        left_s.append(shared_state.next_limit() - time.monotonic())
+
+    topic.publish(*map(str, range(10)))
+    Worker([], new_worker(until_empty=True).options, shared_state=shared_state).run()
+
+    assert len(left_s) == 10 and all(900 < each <= 1000 for each in left_s)
+    assert shared_state.running() == frozenset()
