@@ -76,19 +76,22 @@ def _primary(location: object) -> str:
 
 def with_options(url: str, options: Mapping[str, Any]) -> str:
     """Return the URL with user, password, database and TLS options added; options in the URL take precedence."""
-    parts = urlsplit(url)
-    user = parts.username or quote(str(options.get("username") or ""), safe="")
-    password = parts.password or quote(str(options.get("password") or ""), safe="")
-    host = parts.netloc.rpartition("@")[2]
+    scheme, _, rest = url.partition("://")
+    # Not urlsplit() of the whole: it rejects an IPv6 address behind the first sentinel.
+    place, _, own = rest.partition("?")
+    netloc, slash, path = place.partition("/")
+    login, _, host = netloc.rpartition("@")
+    own_user, _, own_password = login.partition(":")
+    user = own_user or quote(str(options.get("username") or ""), safe="")
+    password = own_password or quote(str(options.get("password") or ""), safe="")
     netloc = f"{user}:{password}@{host}" if user or password else host
-    query = parts.query.split("&") if parts.query else []
-    has_database = parts.path.strip("/") != "" and parts.scheme != "unix"
+    query = own.split("&") if own else []
+    has_database = path.strip("/") != "" and scheme != "unix"
     if options.get("db") is not None and not has_database and not any(part.startswith("db=") for part in query):
         query.append(urlencode({"db": options["db"]}))
-    if parts.scheme in ("rediss", "rediss+sentinel"):
+    if scheme in ("rediss", "rediss+sentinel"):
         query += _tls(options, query)
-    # Not urlunsplit: it writes unix:///path as unix:/path, which redis-py rejects.
-    return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{'&'.join(query)}" if query else "")
+    return f"{scheme}://{netloc}{slash}{path}" + (f"?{'&'.join(query)}" if query else "")
 
 
 def _sentinel_url(url: str, spec: Mapping[str, Any]) -> str:

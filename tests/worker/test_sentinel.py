@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from rsmq_django.cli.app import main
 from rsmq_django.core.errors import RedisFailure
 from rsmq_django.queues import ensure_queue, get_client
+from rsmq_django.spark.server import Server
 from rsmq_django.worker.fetch.primary_watch import PrimaryWatch
 from rsmq_django.worker.worker import Worker
 from tests.sentinel_topology import SentinelTopology
 from tests.support import wait_until
+from tests.worker.processes import StartWorker
+from tests.worker.site import tasks
+from tests.worker.site.journal import Journal
 from tests.worker.workshop import Configure, declare, working
 
 
@@ -51,7 +57,7 @@ def test_work_goes_on_at_the_new_primary(topology: SentinelTopology, way: str):
         wait_until(lambda: 2 in ran)
 
 
-def _is_sent(task: Any, *args: int) -> bool:
+def _is_sent(task: Any, *args: object) -> bool:
     with contextlib.suppress(RedisFailure):
         task.enqueue(*args)
         return True
@@ -88,3 +94,40 @@ def test_worker_without_sentinels_watches_nothing(configure: Configure):
 
 def _watches(worker: Worker) -> list[PrimaryWatch]:
     return [each for each in worker.wakeup._subscriptions if isinstance(each, PrimaryWatch)]
+
+
+def test_supervisor_and_its_processes_follow_the_primary(
+    topology: SentinelTopology, start_worker: StartWorker, journal: Journal
+):
+    worker = start_worker("--processes", "1", "--threads", "1", url=topology.url, timeout_s="5")
+    tasks.write.enqueue("before")
+    wait_until(lambda: journal.names("end") == ["before"])
+    topology.wait_for_replicas()
+
+    topology.kill_primary()
+
+    wait_until(lambda: _is_sent(tasks.write, "after"))
+    wait_until(lambda: journal.names("end") == ["before", "after"])
+    id_of_primary = topology.primary.run("CLIENT", "LIST").decode()
+    assert f":{worker.process.pid}" in id_of_primary  # the supervisor's own socket
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_spark_reads_from_the_new_primary(topology: SentinelTopology):
+    spark = Server(topology.url, namespace="rsmq")
+    assert spark.ask_one("EXISTS", "rsmq:default:Q") == 1
+    topology.wait_for_replicas()
+
+    topology.kill_primary()
+
+    assert spark.ask_one("EXISTS", "rsmq:default:Q") == 1
+    spark.close()
+
+
+def test_command_line_follows_the_primary(topology: SentinelTopology, capsys: pytest.CaptureFixture[str]):
+    assert main(["-r", topology.url, "queue", "list"]) == 0
+    assert "default" in capsys.readouterr().out
+
+    assert main(["-r", topology.url.replace("mymaster", "other"), "queue", "list"]) == 1
+    assert "does not know that name" in capsys.readouterr().err
