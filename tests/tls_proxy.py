@@ -80,10 +80,10 @@ def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
 
 
 class TlsProxy:
-    """Listens with TLS on a free port of this machine and forwards to a unix socket."""
+    """Listens with TLS on a free port of this machine and forwards to a unix socket or a port."""
 
     def __init__(self, upstream_url: str, *, certificate: tuple[Path, Path], clients: Authority) -> None:
-        self._path = urlsplit(upstream_url).path
+        self._upstream = urlsplit(upstream_url)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*certificate)
         context.load_verify_locations(clients.file)
@@ -117,7 +117,7 @@ class TlsProxy:
         assert task is not None
         self._tasks.add(task)
         try:
-            up_reader, up_writer = await asyncio.open_unix_connection(self._path)
+            up_reader, up_writer = await self._open_upstream()
             async with asyncio.TaskGroup() as group:
                 group.create_task(_pump(reader, up_writer))
                 group.create_task(_pump(up_reader, writer))
@@ -126,6 +126,11 @@ class TlsProxy:
         finally:
             self._tasks.discard(task)
             writer.transport.abort()
+
+    async def _open_upstream(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._upstream.scheme == "unix":
+            return await asyncio.open_unix_connection(self._upstream.path)
+        return await asyncio.open_connection(self._upstream.hostname, self._upstream.port)
 
 
 async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import redis
 
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.errors import (
@@ -20,6 +22,7 @@ from rsmq_django.core.queue.browse import count
 from rsmq_django.core.transport.prepared_calls import ReadiedCalls
 from tests.sentinel_topology import SERVICE, SentinelTopology
 from tests.support import wait_until
+from tests.tls_proxy import Authority, TlsProxy
 
 #: No test depends on this time, on a machine of any speed.
 PATIENCE_S = 30
@@ -230,6 +233,39 @@ def test_sentinels_and_servers_have_their_own_users(topology: SentinelTopology):
     assert "askx" not in str(error.value)
     with pytest.raises(PermissionDenied, match="refused the user or password"):
         Connection(url.replace("send%2F", "wrong") + asker, timeout_s=PATIENCE_S).exchange([("PING",)])
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ours")
+
+
+@pytest.fixture
+def tls_sentinel(topology: SentinelTopology, authority: Authority) -> Iterator[TlsProxy]:
+    proxy = TlsProxy(topology.sentinels[0].url, certificate=authority.issue("server"), clients=authority)
+    yield proxy
+    proxy.close()
+
+
+async def test_sentinels_are_reached_by_tls_with_their_own_options(tls_sentinel: TlsProxy, authority: Authority):
+    certificate, key = authority.issue("client")
+    options = f"sentinel_ssl_ca_certs={authority.file}&sentinel_ssl_certfile={certificate}&sentinel_ssl_keyfile={key}"
+    url = f"redis+sentinel://localhost:{tls_sentinel.port}/{SERVICE}/0?sentinel_ssl=true"
+
+    queue = queue_at(f"{url}&{options}")
+    assert queue.send(b"a") and await queue.asend(b"b")
+    await queue.client.connection.aclose()
+    with pytest.raises(ConnectionFailed, match="does not answer .*(?i:certificate)"):
+        queue_at(url)
+
+
+def test_tls_options_are_those_of_servers_and_sentinels():
+    connection = Connection("rediss+sentinel://s1/m?ssl_ca_certs=/a&ssl_certfile=/b&sentinel_ssl_certfile=/c")
+
+    server, sentinel = connection._make(), connection._sentinels.new_link(("s1", 1), 1)
+    assert isinstance(server, redis.SSLConnection) and isinstance(sentinel, redis.SSLConnection)
+    assert (server.ca_certs, server.certfile) == ("/a", "/b")
+    assert (sentinel.ca_certs, sentinel.certfile) == ("/a", "/c")
 
 
 def test_user_without_the_right_to_ask_for_the_role_can_send(topology: SentinelTopology):
