@@ -184,7 +184,7 @@ class Connection:
         If that node cannot be reached, the replies stay as they are: nothing was done.
         """
         link.is_elsewhere = False
-        if refused := self._refused_by_replica(replies):
+        if (refused := self._refused_by_replica(commands, replies)) is not None:
             self._repeat(link, commands, replies, refused)
         for _ in range(MOST_MOVES):
             places = moved(replies)
@@ -218,15 +218,22 @@ class Connection:
         for at, answer in zip(places, answers, strict=True):
             replies[at] = answer
 
-    def _refused_by_replica(self, replies: Sequence[Reply]) -> list[int]:
-        """Return the positions of commands that another server may accept, which was found out by now.
+    def _refused_by_replica(self, commands: Sequence[Request], replies: Sequence[Reply]) -> list[int] | None:
+        """Return the positions of commands that another server may accept, which was found out by now; None if none.
 
-        A primary that the others have left refuses writes for lack of replicas, if it is configured so.
+        A primary that the others have left refuses writes for lack of replicas, if it is configured so. Waits are
+        repeated with what they wait for; if anything else was carried out here, nothing is repeated: one wait cannot
+        confirm the writes of two servers.
         """
         places = [at for at, reply in enumerate(replies) if isinstance(reply, _DEMOTED)]
         alone = [at for at, reply in enumerate(replies) if _lacks_replicas(reply)]
         if alone and self._sentinels is not None and self._sentinels.may_look_again():
             places = sorted(places + alone)
+        if not places:
+            return None
+        if waits := _waits_of(commands):
+            places = sorted({*places, *waits})
+            return places if len(places) == len(commands) else []
         return places
 
     def _converse(self, link: Any, request: bytes, count: int) -> list[Reply]:
@@ -404,7 +411,7 @@ class Connection:
     async def _afollow(self, pool: _LoopPool, link: Any, commands: Sequence[Command], replies: list[Reply]) -> None:
         """See _follow()."""
         link.is_elsewhere = False
-        if refused := self._refused_by_replica(replies):
+        if (refused := self._refused_by_replica(commands, replies)) is not None:
             await self._arepeat(pool, link, commands, replies, refused)
         for _ in range(MOST_MOVES):
             places = moved(replies)

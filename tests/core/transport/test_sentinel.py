@@ -19,6 +19,7 @@ from rsmq_django.core.errors import (
     ServerRefused,
 )
 from rsmq_django.core.queue.browse import count
+from rsmq_django.core.transport.durability import Durability, DurableClient
 from rsmq_django.core.transport.prepared_calls import ReadiedCalls
 from tests.sentinel_topology import SERVICE, SentinelTopology
 from tests.support import wait_until
@@ -135,6 +136,20 @@ def test_batch_that_a_demoted_primary_refuses_is_done_by_the_new_one_once(topolo
     assert readied.send()
     assert [each.id for each in readied.results()[0]] == ids
     assert queue.receive() is None
+
+
+async def test_repeat_at_the_new_primary_is_confirmed_by_the_replicas_of_that_one(topology: SentinelTopology):
+    plain = queue_at(topology.url)
+    durable = Queue("jobs", DurableClient(plain.client, Durability(replicas=2, timeout_s=PATIENCE_S / 4)))
+    durable.send(b"a")
+    await durable.asend(b"b")
+    topology.wait_for_replicas()
+
+    topology.hand_over()
+
+    assert durable.send(b"c") and await durable.asend(b"d")
+    assert plain.attributes().messages == 4
+    await plain.client.connection.aclose()
 
 
 def test_primary_that_its_replicas_have_left_is_looked_for_again(topology: SentinelTopology):
