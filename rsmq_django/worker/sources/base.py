@@ -11,25 +11,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from ...conf.settings import get_settings
 from ...core import Client, RsmqError, SettleResult
 from ...core.limits import MAX_BATCH
-from ...core.transport.backoff import ReconnectBackoff
 from ..delivery import Delivery
 from ..execute.batch import Batch, in_batches
 from ..execute.execution import Execution
-from ..execute.limits import admit
 from ..fetch.polling import PollSchedule
-from ..lease.leases import Leases
 from ..lease.pending import PendingSettlements
 from ..lease.settle import SettleCall
 from ..lease.steps import CleanupStep, SettleStep, Step
 from ..outcomes import Outcome, Postponed, Released, RetryIn, Settlement
-from ..report.clock import ServerClock
-from ..report.event_log import EventLog
 from ..report.notifications import Notifier
 from ..report.shared_state import SharedState
-from ..report.statistics import MOST_LAST_REPORTS, Statistics
+from ..report.statistics import MOST_LAST_REPORTS
+from .common import CommonSource
 
 #: Maximum number of failed exchanges in a row while the last outcomes of a worker are sent.
 MOST_LAST_FAILURES = 2
@@ -42,7 +37,7 @@ class Fetching(Protocol):
     deliveries: list[Delivery]
 
 
-class BaseSource(ABC):
+class BaseSource(CommonSource, ABC):
     """Messages of one connection, held under leases."""
 
     is_released_by_supervisor: bool
@@ -58,14 +53,7 @@ class BaseSource(ABC):
         shared_state: SharedState | None = None,
         ends_by_itself: bool = False,
     ) -> None:
-        self.client = client
-        self.notifier = notifier
-        self.leases = Leases()
-        self.clock = ServerClock()
-        #: None when statistics are disabled.
-        self.statistics = Statistics.from_settings(client.namespace, notifier.worker_id, now_ms=self.clock.now_ms)
-        self.event_log = EventLog.from_settings(get_settings().events, notifier.worker_id, client.namespace)
-        self.backoff = ReconnectBackoff(title, server=client.connection)
+        super().__init__(client, title=title, notifier=notifier, wake=wake, shared_state=shared_state)
         self.poll_schedule = poll_schedule
         self.pending = PendingSettlements(client)
         self._wake = wake
@@ -78,16 +66,6 @@ class BaseSource(ABC):
 
     # -- Called by any thread -----------------------------------------------------------------------------------------
 
-    def began(self, execution: Execution) -> None:
-        """Note that an attempt began; its result record is updated if it runs for long."""
-        delivery, limit_s, began_at = execution.delivery, execution.hard_timeout_s, execution.began_at
-        delivery.started_ms, delivery.execution = began_at * 1000 + self.clock.offset_ms, execution
-        if self._shared_state is not None:
-            run_by = 0.0 if limit_s is None else began_at + limit_s
-            delivery.slot = self._shared_state.enter(delivery.message.id, began_at, run_by)
-        if self.statistics is not None and execution.may_run:
-            self.statistics.begun.append((delivery.work_queue.name, execution.path))
-
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Accept an outcome for the next exchange. The code that runs executions wakes the worker afterwards."""
         if execution.hard_timeout_s is not None:
@@ -95,25 +73,11 @@ class BaseSource(ABC):
         execution.finished_ms = (execution.ended_at or time.monotonic()) * 1000 + self.clock.offset_ms
         self.pending.settlements.append(Settlement(execution, outcome))
 
-    def note_interruption(self, execution: Execution) -> None:
-        """Count that a function was interrupted."""
-        if self.statistics is not None:
-            self.statistics.interrupted(execution.delivery.work_queue.name, execution.path)
-
-    def flush_soon(self) -> None:
-        """Send pending outcomes soon."""
-        self._wake()
-
     def abandon(self, execution: Execution) -> None:
         """Stop renewing the lease of a message that will have no outcome here, so that it becomes visible again."""
         self._lift_limit(execution)
         self.pending.abandon([execution.delivery])
         self._wake()
-
-    def _lift_limit(self, execution: Execution) -> None:
-        slot = execution.delivery.slot
-        if slot is not None and self._shared_state is not None:
-            self._shared_state.lift_limit(slot)
 
     def fetch_now(self) -> None:
         """Fetch at the next exchange: a message was sent."""
@@ -122,23 +86,9 @@ class BaseSource(ABC):
 
     # -- Called by the main thread ------------------------------------------------------------------------------------
 
-    def note_arrived(self, executions: Sequence[Execution]) -> None:
-        """Count received messages."""
-        if self.statistics is not None and executions:
-            self.statistics.arrived(executions)
-
-    def admit(self, executions: Sequence[Execution]) -> Sequence[Execution]:
-        """Return the messages that may run now, by the limits of their tasks."""
-        return admit(self.client, executions)
-
     def in_calls(self, executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
         """Return single messages, and batches of messages with the same function."""
         return in_batches(executions)
-
-    @property
-    def is_unavailable(self) -> bool:
-        """Return whether the server did not answer the last exchange."""
-        return self.backoff.is_on
 
     @property
     @abstractmethod

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
-from ...conf.settings import get_settings
 from ...core import Client, RsmqError, SettleResult
 from ...core.limits import MAX_BATCH
 from ...core.log_lines import get_logger
@@ -22,21 +21,18 @@ from ...core.topic.bridge import Forwarded
 from ...core.topic.group import BEAT_EVERY_S
 from ...core.topic.keys import dead_letter_topic
 from ...core.topic.listing import register_call
-from ...core.transport.backoff import ReconnectBackoff
 from ...tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
 from ..delivery import AttemptState, Delivery
-from ..execute import limits
 from ..execute.batch import Batch
 from ..execute.execution import Execution
 from ..execute.sequence import MessageSequence
 from ..fetch.wakeup import Wakeup
-from ..lease.leases import Leases
 from ..lease.pending import GIVE_UP_REFUSED_AFTER_S
 from ..outcomes import Dead, Outcome, Postponed, Released, RetryIn, Settlement
-from ..report.clock import ServerClock
 from ..report.event_log import EventLog, line_of
 from ..report.notifications import event_name
-from ..report.statistics import ReportStep, Statistics
+from ..report.statistics import ReportStep
+from .common import CommonSource
 from .source import SourceContext
 from .topic_batch import FailedCall, in_topic_calls
 from .topic_group import BridgeState, ConsumerState, GroupState, ReadPlan, bridge_state, consumer_state
@@ -67,7 +63,7 @@ SETTLE_SEQUENCE_WITHIN_S = 0.1
 MOST_LAST_FAILURES = 2
 
 
-class TopicGroupSource:
+class TopicGroupSource(CommonSource):
     """Reads groups of topics on one connection for their functions, and moves messages of others to queues."""
 
     #: Wake-ups come from a stream, not from published messages: there is no prepared fetch.
@@ -76,24 +72,19 @@ class TopicGroupSource:
     holds_nothing = True
 
     def __init__(self, client: Client, groups: Sequence[GroupState], context: SourceContext) -> None:
-        self.client = client
+        super().__init__(
+            client,
+            title=f"topics on {client.connection!r}",
+            notifier=context.notifier,
+            wake=context.wake,
+            shared_state=context.shared_state,
+        )
         self.consumers = {each.work_queue.name: each for each in groups if isinstance(each, ConsumerState)}
         self.bridges = [each for each in groups if isinstance(each, BridgeState)]
         self._groups = deque(groups)
-        self.notifier = context.notifier
-        self.leases = Leases()
-        self.clock = ServerClock()
-        self.backoff = ReconnectBackoff(f"topics on {client.connection!r}", server=client.connection)
         self.wake_ups = TopicWakeUps(client.connection, [each.wake_key for each in groups], on_news=self._note_news)
-        self._wake = context.wake
-        self._shared_state = context.shared_state
         self._ends_by_itself = context.ends_by_itself
         self._may_fetch: Callable[[], bool] = lambda: True
-        #: None when statistics are disabled.
-        self.statistics = Statistics.from_settings(
-            client.namespace, context.notifier.worker_id, now_ms=self.clock.now_ms
-        )
-        self.event_log = EventLog.from_settings(get_settings().events, context.notifier.worker_id, client.namespace)
         self._settled: deque[Settlement] = deque()
         self._failed_calls: deque[FailedCall] = deque()
         self._abandoned: deque[Delivery] = deque()
@@ -142,37 +133,21 @@ class TopicGroupSource:
 
     def began(self, execution: Execution) -> None:
         """Note that an attempt began, for the time limit of the supervisor. The group has the message in flight."""
-        delivery, limit_s, began_at = execution.delivery, execution.hard_timeout_s, execution.began_at
-        delivery.started_ms, delivery.execution = began_at * 1000 + self.clock.offset_ms, execution
-        if self._shared_state is not None:
-            self._leave_slot(delivery)  # of a call for several messages that failed
-            run_by = 0.0 if limit_s is None else began_at + limit_s
-            delivery.slot = self._shared_state.enter(delivery.message.id, began_at=began_at, run_by=run_by)
-        if self.statistics is not None and execution.may_run:
-            self.statistics.began(delivery.work_queue.name, execution.path)
+        self._leave_slots([execution.delivery])  # of a call for several messages that failed
+        super().began(execution)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Accept the first outcome of an execution for the next exchange."""
         if execution.is_settled:
             return  # given back while it ran: another consumer may have it
-        slot = execution.delivery.slot
-        if self._shared_state is not None and slot is not None and execution.hard_timeout_s is not None:
-            self._shared_state.lift_limit(slot)
+        if execution.hard_timeout_s is not None:
+            self._lift_limit(execution)
         execution.finished_ms = self.clock.now_ms()
         self._settled.append(Settlement(execution, outcome))
 
     def note_failed_call(self, members: Sequence[AttemptState], error: BaseException) -> None:
         """Count a call of several messages that failed; they are tried one by one now."""
         self._failed_calls.append(FailedCall(members, error))
-        self._wake()
-
-    def note_interruption(self, execution: Execution) -> None:
-        """Count that a function was interrupted."""
-        if self.statistics is not None:
-            self.statistics.interrupted(execution.delivery.work_queue.name, execution.path)
-
-    def flush_soon(self) -> None:
-        """Send pending outcomes soon."""
         self._wake()
 
     def abandon(self, execution: Execution) -> None:
@@ -251,15 +226,6 @@ class TopicGroupSource:
     def prepare_fetch(self, room: int, *, at_most: int = MAX_BATCH) -> None:
         """Do nothing; see QueueSource."""
 
-    def note_arrived(self, executions: Sequence[Execution]) -> None:
-        """Count first deliveries as sent."""
-        if self.statistics is not None and executions:
-            self.statistics.arrived(executions)
-
-    def admit(self, executions: Sequence[Execution]) -> Sequence[Execution]:
-        """Return the messages that may run now; the others are settled as postponed."""
-        return limits.admit(self.client, executions)
-
     def in_calls(self, executions: Iterable[Execution]) -> Iterator[Execution | Batch | MessageSequence]:
         """Return what the pool runs: single messages, batches, or messages that run one after another."""
         for each in in_topic_calls(executions, self):
@@ -311,7 +277,7 @@ class TopicGroupSource:
                 self.notifier.lost(settlement.delivery)
             if settlement.execution.run_us is not None:
                 state.pace.note(settlement.execution.run_us / 1e6)
-            self._forget(settlement.delivery)
+        self._forget(state, [settlement.delivery for settlement in settlements])
         state.read_soon()
 
     def _log(self, log: EventLog, settlements: Sequence[Settlement], verdicts: Sequence[SettleResult]) -> None:
@@ -333,19 +299,25 @@ class TopicGroupSource:
 
     def _drop_abandoned(self) -> None:
         while self._abandoned:
-            self._forget(self._abandoned.popleft())
+            delivery = self._abandoned.popleft()
+            self._forget(self._state_of(delivery), [delivery])
 
-    def _forget(self, delivery: Delivery) -> None:
-        self._state_of(delivery).over(self.leases.remove([delivery]))
-        self._uncertain.discard(delivery)
-        self._doubtful.discard(delivery)
-        delivery.execution = None
-        self._leave_slot(delivery)
+    def _forget(self, state: ConsumerState, deliveries: Sequence[Delivery]) -> None:
+        """Stop holding messages of a group: Redis knows their outcomes, or there will be none."""
+        state.over(self.leases.remove(deliveries))
+        self._uncertain.difference_update(deliveries)
+        self._doubtful.difference_update(deliveries)
+        self._leave_slots(deliveries)
+        for delivery in deliveries:
+            delivery.execution = None
 
-    def _leave_slot(self, delivery: Delivery) -> None:
-        if self._shared_state is not None and delivery.slot is not None:
-            self._shared_state.leave(delivery.slot)
-            delivery.slot = None
+    def _leave_slots(self, deliveries: Iterable[Delivery]) -> None:
+        if self._shared_state is None:
+            return
+        for delivery in deliveries:
+            if delivery.slot is not None:
+                self._shared_state.leave(delivery.slot)
+                delivery.slot = None
 
     # -- Leases -------------------------------------------------------------------------------------------------------
 
@@ -465,11 +437,6 @@ class TopicGroupSource:
     def is_empty(self) -> bool | None:
         """Return whether the last reads left nothing at all, neither ready nor in flight."""
         return _all_are([state.is_empty for state in self._groups])
-
-    @property
-    def is_unavailable(self) -> bool:
-        """Return whether the server did not answer the last exchange."""
-        return self.backoff.is_on
 
     @property
     def is_stuck(self) -> bool:
