@@ -15,6 +15,7 @@ from .. import __version__
 from ..core import RsmqError
 from ..core.limits import TIME_UNITS, TimeUnit
 from ..core.transport.factories import masked
+from .acl import acl
 from .completion import completion
 from .diagnosis import doctor
 from .failures import ExitCode, Failed, Interrupted, PipeClosed, WrongUsage, name_of, text_of
@@ -62,6 +63,7 @@ root.add_command(task)
 root.add_command(reliable)
 root.add_command(topic)
 root.add_command(doctor)
+root.add_command(acl)
 root.add_command(completion)
 
 

@@ -17,6 +17,12 @@ T_co = TypeVar("T_co", covariant=True)
 Argument = str | bytes | int
 
 _CORE = resources.files("rsmq_django.core")
+#: Page with the rights that each role needs.
+RULES_PAGE = "docs/how-to/acl.md"
+_CALL = re.compile(r"redis\.p?call\(\s*[\"'](\w+)")
+_COMMENT = re.compile(r"--[^\n]*")
+#: Subcommands that scripts call.
+_SUBCOMMANDS = {"memory": "memory|usage", "xinfo": "xinfo|stream"}
 _INCLUDE = re.compile(r"^--#include (\S+)$", re.MULTILINE)
 
 
@@ -66,3 +72,11 @@ def load_script(name: str) -> Script:
 def _lua(name: str) -> str:
     text = _CORE.joinpath(script_path(name)).read_text("utf-8")
     return _INCLUDE.sub(lambda match: _lua(match[1]), text)
+
+
+@cache
+def commands_of_script(name: str) -> tuple[str, ...]:
+    """Return the commands in the text of a script with what it includes."""
+    text = _COMMENT.sub("", load_script(name).source.decode())
+    found = {command.lower() for command in _CALL.findall(text)}
+    return tuple(sorted(_SUBCOMMANDS.get(command, command) for command in found))

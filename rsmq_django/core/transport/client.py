@@ -32,7 +32,7 @@ from ..errors import (
     without_claims,
 )
 from ..keys import TOPIC_PREFIX, checked_namespace
-from .call import Call, load_script
+from .call import RULES_PAGE, Call, commands_of_script, load_script
 from .connection import WAITS, Command, Connection, Reply, Request, length_prefix, packed_words
 from .topic_errors import topic_error
 
@@ -334,13 +334,22 @@ def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqErro
             f"{about}the server is at its memory limit, nothing was stored; drain queues or raise maxmemory"
         )
     if isinstance(reply, _DENIALS) or _DENIED.search(text):
-        return PermissionDenied(f"{about}the server's user may not run {call.script!r} ({text.strip()}); see its ACL")
+        return PermissionDenied(f"{about}{_denied(call, text.strip())}")
     if is_topic and ("CROSSSLOT" in text or "same slot" in text):
         name = call.subject.partition(":")[0]
         return InvalidName(f"topic {name!r}: on a cluster its keys must share a slot; name it {'{' + name + '}'!r}")
     if "WRONGTYPE" in text:
         return _broken_key(call, about, is_topic=is_topic)
     return _refusal(call, text, reply, about)
+
+
+def _denied(call: Call[Any], text: str) -> str:
+    """Return what the user may not do. Some servers name neither the command nor the key."""
+    is_named = "'" in text or call.script.isupper()
+    commands = "" if is_named else f" It runs {', '.join(commands_of_script(call.script))}"
+    keys = f" with {_named(call.keys)}" if call.keys and "key" in text else ""
+    why = f"({text}){commands}{keys}"
+    return f"the server's user may not run {call.script!r} {why}; `rsmqctl acl` prints its role's rules: {RULES_PAGE}"
 
 
 def _kind_of_subject(call: Call[Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import redis
 
 from ..errors import ConnectionFailed, PermissionDenied, ServerRefused
+from .call import RULES_PAGE
 
 _CHUNK_BYTES = 65536
 #: Maximum size of one read; the next read gets the rest.
@@ -63,7 +64,7 @@ class Listener:
             if not self._is_confirmed and data.startswith(b"-"):
                 text = data[1:].partition(b"\r\n")[0].decode("utf-8", "replace")
                 if text.startswith("NOPERM"):
-                    raise PermissionDenied(f"{self._where} refuses the subscription ({text}); see the ACL of its user")
+                    raise PermissionDenied(f"{self._where} refuses the subscription ({text}); see {RULES_PAGE}")
                 raise ServerRefused(f"{self._where} refuses the subscription ({text})")
             # Anything else is the rest of a publish that was read in two parts, or the confirmation: both count, too.
             heard += data.count(_PUBLISHED) + (not data.startswith(_PUBLISHED))

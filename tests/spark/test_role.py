@@ -1,0 +1,40 @@
+"""The Redis side of the pipeline with exactly the rights of docs/how-to/acl.md."""
+
+from __future__ import annotations
+
+from rsmq_django.core import Queue
+from rsmq_django.spark.bulk import BulkSender, unfinished_jobs
+from rsmq_django.spark.drain import Journals, drains
+from rsmq_django.spark.finalize import restore_drained
+from rsmq_django.spark.log import StreamLog
+from rsmq_django.spark.options import Options
+from rsmq_django.spark.server import Server
+from rsmq_django.spark.snapshot import QueueSnapshot
+from tests.acl_users import UserOf, user_with_role
+from tests.redis_server import PrivateServer
+from tests.spark.samples import log_events
+
+__all__ = ["user_with_role"]
+
+
+def test_pipeline_reads_drains_and_sends(mail: Queue, server: PrivateServer, user_with_role: UserOf):
+    mail.send_many(["1", "2"])
+    log_events(server.redis, 10)
+    url = user_with_role("pipeline")
+
+    def options(**given: str) -> Options:
+        return Options.read({"url": url, "patienceS": "5", "queue": "mail"} | given)
+
+    snapshot = QueueSnapshot(options())
+    assert sum(len(table["message_id"]) for part in snapshot.plan() for table in snapshot.read(part)) == 2
+    log = StreamLog(options(kind="events"), options(kind="events").streams)
+    assert log.ranges(log.beginning(), log.advance_all(log.beginning(), 100))
+    journals = Journals(options(kind="drain"))
+    journals.advance_all(journals.beginning(), 100)
+    (drain,) = drains(journals.options)
+    pipeline = Server(url, namespace="rsmq", patience_s=5)
+    assert restore_drained(pipeline, drain) == 2
+    job = BulkSender(options(job="import-7"), ("body",))
+    job.commit([job.stage([{"body": ["a", "b", "c"]}], attempt="0.1")])
+    assert unfinished_jobs(pipeline) == [] and mail.attributes().messages == 5
+    pipeline.close()

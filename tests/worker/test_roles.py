@@ -1,0 +1,130 @@
+"""Every kind of sending, and workers of all sources, with exactly the rights of docs/how-to/acl.md."""
+
+from __future__ import annotations
+
+import datetime as dt
+import signal
+from typing import Any
+
+from rsmq_django import schedules
+from rsmq_django.core.topic import Topic
+from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.reliable_queues import get_reliable_queue, task_body
+from rsmq_django.tasks import Concurrency, Rate, Retry, Unique, call, chain, group, map_tasks, progress_of
+from rsmq_django.topics import publish
+from tests.acl_users import UserOf, user_with_role
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.processes import StartWorker, journal, start_worker
+from tests.worker.site.journal import Journal
+from tests.worker.workshop import Configure, configure, declare, own_registries, patient_workers, work
+
+__all__ = ["configure", "journal", "own_registries", "patient_workers", "start_worker", "user_with_role"]
+
+LATER = dt.timedelta(minutes=5)
+
+
+def plain(number: int = 0) -> int:
+    return number
+
+
+def summed(numbers: list[int]) -> int:
+    return sum(numbers)
+
+
+async def send_everything() -> None:
+    """Send calls of all kinds by coroutines."""
+    sent = declare(plain)
+    await sent.aenqueue(1)
+    await sent.using(run_after=LATER).aenqueue(1)
+    await chain(call(sent, 1), call(sent)).aenqueue()
+
+
+def test_sender_sends_everything(configure: Configure, user_with_role: UserOf, settings: Any):
+    configure(url=user_with_role("sender"))
+    settings.RSMQ = {**settings.RSMQ, "RELIABLE": {"parcels": {}}}
+    sent, added = declare(plain), declare(summed)
+    strict = declare(plain, unique=Unique(), limits=[Concurrency(1), Rate(5, per_s=60)])
+
+    result = sent.enqueue(1)
+    sent.using(run_after=LATER, priority=5).enqueue(1)
+    sent.using(tags=["a"], expires_in_s=60).enqueue(1)
+    sent.enqueue_many([number] for number in range(3))
+    assert strict.enqueue(1).id == strict.enqueue(1).id
+    chain(call(sent, 1), call(sent)).enqueue()
+    group([call(sent, 1), call(sent, 2)], then=call(added)).enqueue()
+    map_tasks(sent, range(5))
+    schedules.add("nightly", sent, cron="0 4 * * *", args=[1])
+    schedules.change("nightly", args=[2])
+    schedules.pause("nightly")
+    schedules.resume("nightly")
+    assert [each.name for each in schedules.entries()] == ["nightly"]
+    schedules.remove("nightly")
+    get_queue("default").send_many([b"a", b"b"], delay_s=60)
+    get_reliable_queue("parcels").push(task_body(sent, 1))
+    publish("orders", "a", "b")
+    result.refresh()
+    assert not result.is_finished and progress_of(result.id) is None
+
+
+async def test_sender_sends_everything_by_coroutines(configure: Configure, user_with_role: UserOf):
+    configure(url=user_with_role("sender"))
+
+    await send_everything()
+    await get_client().connection.aclose()
+
+
+def test_worker_runs_everything(configure: Configure, user_with_role: UserOf, server: PrivateServer):
+    configure(url=user_with_role("worker"))
+    ensure_queue("default")
+    tries: list[int] = []
+
+    def fragile(number: int) -> None:
+        tries.append(number)
+        raise Retry(after_s=0) if len(tries) < 3 else ValueError("no")
+
+    sent, added = declare(plain), declare(summed)
+    failing = declare(fragile, max_attempts=4)
+    strict = declare(plain, unique=Unique(), limits=[Concurrency(1), Rate(5, per_s=60)])
+    sent.enqueue_many([number] for number in range(3))
+    failing.enqueue(1)
+    strict.enqueue(1)
+    sent.using(tags=["a"], priority=5).enqueue(1)
+    workflow = group([call(sent, 1), call(sent, 2)], then=call(added)).enqueue()
+
+    assert work()
+
+    assert tries and server.redis.zcard("rsmq:default-dead") == 1
+    assert workflow.results() == [1, 2]
+
+
+def test_worker_processes_with_their_supervisor_serve_all_sources(
+    start_worker: StartWorker,
+    journal: Journal,
+    user_with_role: UserOf,
+    server: PrivateServer,
+    configure: Configure,
+    settings: Any,
+):
+    configure()
+    settings.RSMQ = {**settings.RSMQ, "RELIABLE": {"parcels": {}}}
+    ensure_queue("default")
+    Topic("orders", get_client()).publish("a")
+    reliable = get_reliable_queue("parcels")
+    reliable.push(b'{"task": "tests.worker.site.tasks.write", "args": ["reliable"]}')
+    schedule = '{"often": {"TASK": "tests.worker.site.tasks.tick", "EVERY_S": 1, "ARGS": ["tick"]}}'
+    worker = start_worker(
+        "--processes=1",
+        worker_url=user_with_role("worker"),
+        reliable='{"parcels": {}}',
+        topic="orders",
+        schedules=schedule,
+        events='{"RECORD": "all"}',
+    )
+    get_queue("default").send(b'{"task": "tests.worker.site.tasks.write", "args": ["queue"]}')
+
+    wait_until(lambda: {"queue", "reliable"} <= {*journal.names("start")} and server.redis.xlen("rsmq::events") >= 3)
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0, worker.output
+    assert "may not" not in worker.output and "NOPERM" not in worker.output
