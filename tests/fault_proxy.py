@@ -39,7 +39,7 @@ class FaultProxy:
         self._refuses = False
         self._is_closing = False
         self._lost_replies: tuple[bytes, int] = (b"", 0)
-        self._forged_replies: dict[bytes, bytes] = {}
+        self._forged_replies: dict[bytes, list[bytes]] = {}
         self._reply_bytes_left: int | None = None
         self._clients: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,9 +97,9 @@ class FaultProxy:
         """Forward that many bytes of the next reply and reset."""
         self._reply_bytes_left = after_bytes
 
-    def answer_instead(self, needle: bytes, reply: bytes) -> None:
-        """Answer the next request that contains `needle` with these bytes; the server never sees the request."""
-        self._forged_replies[needle] = reply
+    def answer_instead(self, needle: bytes, reply: bytes, *, times: int = 1) -> None:
+        """Answer the next `times` requests that contain `needle` with these bytes; the server never sees them."""
+        self._forged_replies[needle] = [reply] * times
 
     def reset_connections(self) -> None:
         """Reset every connection that is open now."""
@@ -193,9 +193,9 @@ class FaultProxy:
         _reset(client)
 
     def _forged(self, chunk: bytes) -> bytes | None:
-        for needle in self._forged_replies:
-            if needle in chunk:
-                return self._forged_replies.pop(needle)
+        for needle, replies in self._forged_replies.items():
+            if replies and needle in chunk:
+                return replies.pop()
         return None
 
     async def _pass(self, direction: str) -> None:

@@ -122,6 +122,8 @@ def test_error_of_a_worker_that_lost_its_lease_names_the_message(queue: Queue):
 
 # -- Replies of the server -----------------------------------------------------------------------------------------
 
+#: Replies of a server that is not the primary any more. The request is repeated once, on a new socket.
+DEMOTED = ("READONLY ", "MASTERDOWN ")
 REPLIES = [
     ("OOM command not allowed when used memory > 'maxmemory'.", QueueFull),
     ("ERR Error running script (call to f_1): @user_script:3: -OOM command not allowed when used memory", QueueFull),
@@ -148,7 +150,7 @@ def test_error_reply_of_a_server_becomes_the_matching_error(
 ):
     distant = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
     distant.send(b"the server knows the script")
-    proxy.answer_instead(b"EVALSHA", f"-{reply}\r\n".encode())
+    proxy.answer_instead(b"EVALSHA", f"-{reply}\r\n".encode(), times=2 if reply.startswith(DEMOTED) else 1)
 
     with pytest.raises(RsmqError) as refusal:
         distant.send(b"x")
@@ -162,7 +164,7 @@ def test_error_reply_of_a_server_becomes_the_matching_error(
 async def test_async_calls_name_the_same_errors(proxy: FaultProxy, queue: Queue, reply: str, error: type[RsmqError]):
     distant = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
     await distant.asend(b"the server knows the script")
-    proxy.answer_instead(b"EVALSHA", f"-{reply}\r\n".encode())
+    proxy.answer_instead(b"EVALSHA", f"-{reply}\r\n".encode(), times=2 if reply.startswith(DEMOTED) else 1)
 
     with pytest.raises(RsmqError) as refusal:
         await distant.asend(b"x")
