@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -20,6 +21,8 @@ import pytest
 from rsmq_django.core import Message
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import registry, task
+from rsmq_django.worker.execute.interrupt import TimeLimit
+from rsmq_django.worker.execute.pool import Runnable
 from rsmq_django.worker.sources.queues import QueueSource
 from rsmq_django.worker.sources.reliable import ReliableSource
 from rsmq_django.worker.worker import Worker, WorkerOptions, make_worker
@@ -27,6 +30,7 @@ from tests.redis_server import PrivateServer
 from tests.support import wait_until
 
 Configure = Callable[..., None]
+TimeIsUp = Callable[[], None]
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +52,26 @@ def patient_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr("rsmq_django.worker.execute.pool.STUCK_AFTER_S", 3600)
     monkeypatch.setattr("rsmq_django.worker.supervise.maintenance.CALL_TIMEOUT_S", 3600)
+
+
+@pytest.fixture
+def time_is_up(monkeypatch: pytest.MonkeyPatch) -> TimeIsUp:
+    """Return the function by which a task lets its own time be over, at a place of its choice.
+
+    A busy machine may take longer than any short limit before a function comes to its first line.
+    """
+    limits = threading.local()
+    enter = TimeLimit.__enter__
+
+    def note(limit: TimeLimit) -> None:
+        enter(limit)
+        limits.entered = limit
+
+    def end() -> None:
+        limits.entered.deadline = 0.0
+
+    monkeypatch.setattr(TimeLimit, "__enter__", note)
+    return end
 
 
 @pytest.fixture
@@ -111,6 +135,15 @@ def working(*queue_names: str, **options: Any) -> Iterator[Worker]:
             worker.stop(within_s=60)
         thread.join(120)
         assert not thread.is_alive(), "the worker did not stop"
+
+
+def run_apart(runnable: Runnable) -> None:
+    """Run what a worker hands to a thread, on a thread of its own.
+
+    An earlier test may have connected the thread of the test to a database, which this test may not use.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rsmq-task-of-a-test") as executor:
+        executor.submit(runnable.run).result(120)
 
 
 def queue_source(worker: Worker) -> QueueSource:

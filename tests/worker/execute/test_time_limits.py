@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -15,32 +14,10 @@ from django.db import connection, transaction
 from rsmq_django.tasks import TaskTimeout, fixed
 from rsmq_django.tasks.compat import task_finished
 from rsmq_django.worker.execute.interrupt import TimeLimit
-from tests.worker.workshop import Configure, declare, the_dead_letter, work
+from tests.worker.workshop import Configure, TimeIsUp, declare, the_dead_letter, work
 
 #: Much longer than any time limit here, and shorter than what a hanging test is given.
 FOR_EVER_S = 120
-
-TimeIsUp = Callable[[], None]
-
-
-@pytest.fixture
-def time_is_up(monkeypatch: pytest.MonkeyPatch) -> TimeIsUp:
-    """Return the function by which a task lets its own time be over, at a place of its choice.
-
-    A busy machine may take longer than any short limit before a function comes to its first line.
-    """
-    limits = threading.local()
-    enter = TimeLimit.__enter__
-
-    def note(limit: TimeLimit) -> None:
-        enter(limit)
-        limits.entered = limit
-
-    def end() -> None:
-        limits.entered.deadline = 0.0
-
-    monkeypatch.setattr(TimeLimit, "__enter__", note)
-    return end
 
 
 def count_for_ever() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from rsmq_django.topics import get_topic
 from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.execute.batch import executions_of
 from rsmq_django.worker.execute.execution import Execution
+from rsmq_django.worker.execute.pool import Prefetch
 from rsmq_django.worker.execute.sequence import MessageSequence
 from rsmq_django.worker.report.notifications import Notifier
 from rsmq_django.worker.report.shared_state import SharedState
@@ -22,7 +22,7 @@ from rsmq_django.worker.sources.source import SourceContext
 from rsmq_django.worker.sources.topic import TopicGroupSource, make_topic_sources
 from rsmq_django.worker.worker import Worker
 from tests.support import wait_until
-from tests.worker.workshop import Configure, new_worker, work, working
+from tests.worker.workshop import Configure, TimeIsUp, new_worker, run_apart, work, working
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -33,13 +33,21 @@ def topic() -> Topic:
     return get_topic("orders")
 
 
+class ShortRuns(Prefetch):
+    """Takes each run as a short one: how long it took here says something about the machine only."""
+
+    def note(self, run_s: float) -> None:
+        super().note(0.0001)
+
+
 def fast_source() -> TopicGroupSource:
     """Return the only source of topics, after many short runs of its only function."""
     context = SourceContext(notifier=Notifier("w1"), poll_interval_s=1, wake=lambda: None, ends_by_itself=True)
     (source,) = make_topic_sources(None, context)
     (state,) = source.consumers.values()
+    state.pace = ShortRuns()
     for _ in range(50):
-        state.pace.note(0.0001)
+        state.pace.note(0)
     return source
 
 
@@ -69,7 +77,7 @@ def test_short_messages_are_read_together_and_run_in_order(topic: Topic):
     reads = []
     while deliveries := source.exchange(1):
         reads.append(len(deliveries))
-        sequence_of(source, deliveries).run()
+        run_apart(sequence_of(source, deliveries))
 
     assert reads == [50, 50, 20], "as many as runs were seen when the read was sent"
     assert ran == list(range(1, 121))
@@ -105,7 +113,7 @@ def test_message_that_was_tried_before_is_read_without_others(topic: Topic):
     while deliveries := source.exchange(10):
         reads.append([each.message.body for each in deliveries])
         for execution in [Execution(each, sink=source, notifier=source.notifier) for each in deliveries]:
-            copy_context().run(execution.run)
+            run_apart(execution)
 
     assert reads == [[b"deadly"], [b"good"], [b"better", b"new"]]
 
@@ -133,7 +141,7 @@ def test_failure_of_one_message_leaves_the_others_of_its_sequence(topic: Topic):
 
     topic.publish("a", "bad", "b")
     source = fast_source()
-    sequence_of(source, source.exchange(10)).run()
+    run_apart(sequence_of(source, source.exchange(10)))
     source.flush()
 
     assert ran == [b"a", b"bad", b"b"]
@@ -168,15 +176,17 @@ def test_messages_behind_a_long_run_are_given_back_without_an_attempt(topic: Top
 
 
 def test_outcomes_of_a_sequence_are_sent_while_it_runs(topic: Topic):
-    release = threading.Event()
+    began, release = threading.Event(), threading.Event()
 
     @topic_task("orders", group="billing")
     def bill(message: TopicMessage) -> None:
         if message.body == b"slow":
+            began.set()
             assert release.wait(60)
 
     topic.publish(*["fast"] * 30, "slow", *["fast"] * 3)
     with working(threads=1):
+        assert began.wait(60)
         wait_until(lambda: topic.group("billing").status().held in range(1, 5))
         release.set()
         wait_until(lambda: topic.group("billing").status().held == 0)
@@ -205,14 +215,16 @@ def test_stopping_worker_gives_back_the_rest_of_a_sequence(topic: Topic):
     assert [(message.index, message.attempt) for message in messages] == [(index, 1) for index in range(41, 81)]
 
 
-def test_time_limit_of_a_message_interrupts_that_message_only(topic: Topic):
+def test_time_limit_of_a_message_interrupts_that_message_only(topic: Topic, time_is_up: TimeIsUp):
     attempts: list[tuple[bytes, int]] = []
     threads: set[int] = set()
 
-    @topic_task("orders", group="billing", timeout_s=0.2, backoff=fixed(3600))
+    @topic_task("orders", group="billing", timeout_s=3600, backoff=fixed(3600))
     def bill(message: TopicMessage) -> None:
         attempts.append((message.body, message.attempt))
         threads.add(threading.get_ident())
+        if message.body == b"endless":
+            time_is_up()
         while message.body == b"endless":
             threading.Event().wait(0.001)
 
@@ -237,9 +249,7 @@ def test_a_function_changes_the_context_of_its_own_run_only(topic: Topic, projec
 
     topic.publish("a", "b", "c")
     source = fast_source()
-    thread = threading.Thread(target=sequence_of(source, source.exchange(10)).run)
-    thread.start()
-    thread.join(60)
+    run_apart(sequence_of(source, source.exchange(10)))
     source.flush()
 
     assert languages == ["en-us"] * 3
