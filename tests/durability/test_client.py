@@ -9,6 +9,7 @@ import pytest
 
 from rsmq_django.core import Client, Connection, Durability, DurableClient, Queue, RsmqError
 from rsmq_django.core.errors import InvalidValue, NotConfirmed, OutcomeUnknown, QueueNotFound
+from rsmq_django.core.queue.browse import count
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topic import Topic
 from tests.durability.conftest import PATIENT_S, SHORT_S
@@ -244,3 +245,36 @@ def test_refused_calls_of_a_batch_have_their_errors_among_the_results(client: Cl
     assert len(first) == 1
     assert isinstance(second, RsmqError)
     assert len(caught.value.message_ids) == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_repeat_of_a_part_on_another_socket_does_not_confirm_what_was_done_before(
+    client: Client, primary: ReplicatedServer, replica: ReplicatedServer, is_async: bool
+):
+    queue = queue_of(client, NO_TIME)
+    connection = ClosingConnection(primary.url, timeout_s=60)
+    sender = DurableClient(Client(connection, namespace=client.namespace), NO_TIME)
+    primary.redis.script_flush()
+    client.run(queue._send(["the server has only this script"], None))
+    calls: list[Any] = [queue._send(["hello"], None), count(client.namespace, "mail")]
+    sender._known_scripts.update(call.script for call in calls)
+    replica.stand_still()
+
+    with pytest.raises(NotConfirmed) as caught:
+        await sender.arun_many(calls) if is_async else sender.run_many(calls)
+
+    assert len(caught.value.message_ids) == 1 and messages(primary, client) == 2
+
+
+class ClosingConnection(Connection):
+    """Closes its idle sockets after each exchange, as a thread does that has met a replica."""
+
+    def exchange(self, commands: Any) -> Any:
+        replies = super().exchange(commands)
+        self.close()
+        return replies
+
+    async def aexchange(self, commands: Any) -> Any:
+        replies = await super().aexchange(commands)
+        await self.aclose()
+        return replies

@@ -33,8 +33,9 @@ from ..errors import (
 )
 from ..keys import TOPIC_PREFIX, checked_namespace
 from .call import RULES_PAGE, Call, commands_of_script, load_script
-from .connection import WAITS, Command, Connection, Reply, Request, length_prefix, packed_words
+from .connection import Command, Connection, Reply, Request, length_prefix, packed_words
 from .topic_errors import topic_error
+from .waits import WAITS, lesser
 
 T = TypeVar("T")
 
@@ -135,8 +136,7 @@ class Client:
             loads = self._loads(again) if may_load else []
             with _the_others_known(len(calls) - len(unknown), len(calls)):
                 late = self._exchange([*loads, *_commands(again, may_load)], _repeatable(calls))[len(loads) :]
-            for at, reply in zip(unknown, late, strict=True):
-                replies[at] = reply
+            _replace(calls, replies, unknown, late)
         return [read_reply(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
     async def arun_many(self, calls: Sequence[Call[T]]) -> list[T | RsmqError]:
@@ -156,8 +156,7 @@ class Client:
             with _the_others_known(len(calls) - len(unknown), len(calls)):
                 answers = await self._aexchange([*loads, *_commands(again, may_load)], _repeatable(calls))
             late = answers[len(loads) :]
-            for at, reply in zip(unknown, late, strict=True):
-                replies[at] = reply
+            _replace(calls, replies, unknown, late)
         return [read_reply(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
     def _loads(self, calls: Sequence[Call[Any]]) -> list[Command]:
@@ -205,6 +204,17 @@ class Client:
             first = error
         with _first_remembered(first):
             return _noting(first, await self.connection.aexchange(commands))
+
+
+def _replace(calls: Sequence[Call[Any]], replies: list[Reply], places: Sequence[int], late: Sequence[Reply]) -> None:
+    """Replace the replies to repeated calls. If others were carried out before, their wait counts, too."""
+    done = any(call.script not in WAITS and not _is_error(reply) for call, reply in zip(calls, replies, strict=True))
+    for at, reply in zip(places, late, strict=True):
+        replies[at] = lesser(replies[at], reply) if done and calls[at].script in WAITS else reply
+
+
+def _is_error(reply: Reply) -> bool:
+    return isinstance(reply, redis.RedisError)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from .read_timeout import Silence
 from .sentinel_url import Address
 from .sentinels import ASK_FOR_ROLE, SWITCHES, Sentinels
 from .tls import tls_remedy
+from .waits import lesser, some_done, waits_of
 from .wire import Wire
 
 Command = tuple[str | bytes | int, ...]
@@ -38,8 +39,6 @@ Command = tuple[str | bytes | int, ...]
 Request = Command | bytes
 Reply = Any
 
-#: Commands that wait for replicas or disks; they concern the writes of their socket, so they follow these.
-WAITS = frozenset({"WAIT", "WAITAOF"})
 #: How often an exchange follows a redirection to another node of a cluster.
 MOST_MOVES = 5
 
@@ -195,12 +194,11 @@ class Connection:
                 self._connected(link)
             except RedisFailure:
                 return
-            places += _waits_of(commands)
+            places += waits_of(commands)
             again = [ASK_FOR_NODES, *(commands[at] for at in places)]
             slots, *answers = self._converse(link, packed(again), len(again))
             self._route.learn(link, slots)
-            for at, answer in zip(places, answers, strict=True):
-                replies[at] = answer
+            _replace(commands, replies, places, answers)
 
     def _repeat(self, link: Any, commands: Sequence[Request], replies: list[Reply], places: Sequence[int]) -> None:
         """Send commands that a replica has refused to the server that is the primary now, and replace their replies.
@@ -231,10 +229,9 @@ class Connection:
             places = sorted(places + alone)
         if not places:
             return None
-        if waits := _waits_of(commands):
-            places = sorted({*places, *waits})
-            return places if len(places) == len(commands) else []
-        return places
+        if not (waits := waits_of(commands)):
+            return places
+        return [] if some_done(commands, replies) else sorted({*places, *waits})
 
     def _converse(self, link: Any, request: bytes, count: int) -> list[Reply]:
         replies: list[Reply] = []
@@ -259,7 +256,7 @@ class Connection:
         """Return redis-py's PubSub, subscribed to channels on a socket of its own; the caller closes it."""
         factory = self._new_factory()
         if self._sentinels is not None:
-            primary = self._connected(self._make())
+            primary = self._take()
             factory.connection_kwargs.update(host=primary.host, port=primary.port)
             self._idle.append(primary)
         # Not from_pool(): such a client closes its sockets when its last reference is gone.
@@ -422,11 +419,10 @@ class Connection:
                 await pool.connect(link, self.timeout_s)
             except RedisFailure:
                 return
-            places += _waits_of(commands)
+            places += waits_of(commands)
             slots, *answers = await self._aconverse(link, [ASK_FOR_NODES, *(commands[at] for at in places)])
             self._route.learn(link, slots)
-            for at, answer in zip(places, answers, strict=True):
-                replies[at] = answer
+            _replace(commands, replies, places, answers)
 
     async def _arepeat(
         self, pool: _LoopPool, link: Any, commands: Sequence[Command], replies: list[Reply], places: Sequence[int]
@@ -563,8 +559,11 @@ def packed(commands: Sequence[Request]) -> bytes:
     return b"\r\n".join(parts)
 
 
-def _waits_of(commands: Sequence[Request]) -> list[int]:
-    return [at for at, command in enumerate(commands) if command[0] in WAITS]
+def _replace(commands: Sequence[Request], replies: list[Reply], places: Sequence[int], answers: list[Reply]) -> None:
+    """Replace the replies to redirected commands, and those to waits for them."""
+    waits = waits_of(commands) if some_done(commands, replies) else []
+    for at, answer in zip(places, answers, strict=True):
+        replies[at] = lesser(replies[at], answer) if at in waits else answer
 
 
 def _write(link: Any, request: bytes) -> None:

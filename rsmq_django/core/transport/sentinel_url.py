@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 PLAIN, TLS = "redis+sentinel", "rediss+sentinel"
@@ -37,10 +37,10 @@ class SentinelService:
     #: In the order of the URL.
     sentinels: tuple[Address, ...]
     database: int
-    #: URL of a server of the service, without a host.
-    server_url: str
+    #: URL of a server of the service, without a host. Both may have a password, so they are not shown.
+    server_url: str = field(repr=False)
     #: The same of a sentinel.
-    sentinel_url: str
+    sentinel_url: str = field(repr=False)
 
     @property
     def where(self) -> str:

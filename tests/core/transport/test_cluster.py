@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -133,3 +134,23 @@ async def test_replica_takes_over_when_a_node_dies(cluster: Cluster):
     await named_first.client.connection.aclose()
     owner.start()
     wait_until(lambda: b"role:slave" in owner.run("INFO", "replication"))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_node_that_confirms_redirected_writes_does_not_confirm_those_of_another_node(
+    cluster: Cluster, is_async: bool
+):
+    here, there = cluster.masters()[:2]
+    cluster.back_up(there)
+    own, foreign = (next(key for key in map(str, range(1000)) if cluster.owner_of(key) is node) for node in (here, there))
+    connection = Connection(here.url, timeout_s=15)
+    commands: list[Any] = [("SET", own, "x"), ("SET", foreign, "x"), ("WAIT", 1, 100)]
+
+    if is_async:
+        replies = await connection.aexchange(commands)
+        await connection.aclose()
+    else:
+        replies = connection.exchange(commands)
+
+    assert replies == [b"OK", b"OK", 0]
+    connection.close()

@@ -21,6 +21,7 @@ from rsmq_django.core.errors import (
 from rsmq_django.core.queue.browse import count
 from rsmq_django.core.transport.durability import Durability, DurableClient
 from rsmq_django.core.transport.prepared_calls import ReadiedCalls
+from rsmq_django.core.transport.sentinel_url import read_sentinel_url
 from tests.sentinel_topology import SERVICE, SentinelTopology
 from tests.support import wait_until
 from tests.tls_proxy import Authority, TlsProxy
@@ -152,6 +153,23 @@ async def test_repeat_at_the_new_primary_is_confirmed_by_the_replicas_of_that_on
     await plain.client.connection.aclose()
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_first_confirmed_batch_of_a_process_follows_a_demoted_primary(topology: SentinelTopology, is_async: bool):
+    plain, other = queue_at(topology.url), Connection(topology.url, timeout_s=PATIENCE_S)
+    durable = Queue("jobs", DurableClient(Client(other), Durability(replicas=1, timeout_s=PATIENCE_S / 4)))
+    if is_async:
+        await other.aexchange([("PING",)])
+    else:
+        other.exchange([("PING",)])
+    topology.wait_for_replicas()
+
+    topology.hand_over()
+
+    sent = await durable.asend_many([b"a", b"b"]) if is_async else durable.send_many([b"a", b"b"])
+    assert len(sent) == plain.attributes().messages == 2
+    await other.aclose()
+
+
 def test_primary_that_its_replicas_have_left_is_looked_for_again(topology: SentinelTopology):
     queue = queue_at(topology.url)
     queue.send(b"a")
@@ -274,6 +292,12 @@ async def test_sentinels_are_reached_by_tls_with_their_own_options(tls_sentinel:
         queue_at(url)
 
 
+def test_service_is_shown_without_its_passwords():
+    service = read_sentinel_url("redis+sentinel://user:secret@s1/mymaster/0?sentinel_password=secret")
+
+    assert "mymaster" in repr(service) and "secret" not in repr(service)
+
+
 def test_tls_options_are_those_of_servers_and_sentinels():
     connection = Connection("rediss+sentinel://s1/m?ssl_ca_certs=/a&ssl_certfile=/b&sentinel_ssl_certfile=/c")
 
@@ -328,3 +352,12 @@ def test_subscriber_listens_at_the_primary(topology: SentinelTopology):
     with connection.subscriber(["news"]) as subscriber:
         wait_until(lambda: subscriber.get_message() is not None)
         assert topology.primary.run("PUBLISH", "news", "x") == 1
+
+
+def test_subscribers_leave_no_sockets_behind(topology: SentinelTopology):
+    connection = Connection(topology.url, timeout_s=PATIENCE_S)
+    for _ in range(3):
+        connection.subscriber(["news"]).close()
+
+    assert len(connection._idle) == 1
+    connection.close()
