@@ -32,7 +32,7 @@ NEVER_MS = 600_000
 SOON_MS = 200
 #: Pauses between what sentinels do, in milliseconds; Redis 6.2 has only its own, of up to ten seconds. Sentinels do
 #: nothing for half a minute after they stood still, as they do on a busy machine: not here.
-FAST = ("ask-period", 100, "info-period", 200, "ping-period", 100, "tilt-trigger", 60_000, "tilt-period", 100)
+FAST = ("ask-period", 100, "info-period", 200, "ping-period", 300, "tilt-trigger", 60_000, "tilt-period", 100)
 #: How often a sentinel tells the others what it knows. A sentinel demotes a primary that it has not been told about for
 #: four times that long, so the pause is short only until they know each other.
 PUBLISH_FIRST_MS, PUBLISH_MS = 100, 4_000
