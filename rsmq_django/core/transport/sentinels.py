@@ -39,6 +39,18 @@ _REFUSED = (redis.BusyLoadingError, redis.AuthenticationError, AuthorizationErro
 _NOT_REACHED = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.InvalidResponse, OSError)
 _DENIED = (redis.AuthenticationError, AuthorizationError, redis.exceptions.NoPermissionError)
 
+#: Guards the sets of open sockets.
+_lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """After a fork: another thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
 
 class Sentinels:
     """The sentinels of a service, and the open sockets to its primary; shared by all connections with one URL."""
@@ -49,7 +61,6 @@ class Sentinels:
         self.where = where
         #: The one that is asked first comes first.
         self._order = service.sentinels
-        self._lock = threading.Lock()
         #: Sockets to servers that were the primary when they were opened, and the process that opened them.
         self._links: WeakSet[Any] = WeakSet()
         self._pid = os.getpid()
@@ -123,7 +134,7 @@ class Sentinels:
 
     def add(self, link: Any) -> None:
         """Remember a socket to the primary."""
-        with self._lock:
+        with _lock:
             if self._pid != os.getpid():  # after a fork the sockets belong to the parent
                 self._links, self._pid = WeakSet(), os.getpid()
             self._links.add(link)
@@ -139,7 +150,7 @@ class Sentinels:
         if primary is None:
             raise search.error()
         self.prefer(sentinel)
-        with self._lock:
+        with _lock:
             links = list(self._links) if self._pid == os.getpid() else []
         return sum(_shut_down(link) for link in links if (link.host, link.port) != primary)
 

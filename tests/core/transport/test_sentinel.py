@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -361,3 +364,26 @@ def test_subscribers_leave_no_sockets_behind(topology: SentinelTopology):
 
     assert len(connection._idle) == 1
     connection.close()
+
+
+def test_process_that_is_forked_while_a_thread_opens_a_socket_can_send(topology: SentinelTopology):
+    queue_at(topology.url)
+    program = textwrap.dedent(f"""
+        import os
+        from rsmq_django.core import Client, Connection, Queue
+        from rsmq_django.core.transport import sentinels
+
+        queue = Queue("jobs", Client(Connection({topology.url!r}, timeout_s={PATIENCE_S})))
+        queue.send(b"parent")
+        sentinels._lock.acquire()
+        child = os.fork()
+        if not child:
+            queue.send(b"child")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    """)
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+
+    assert done.returncode == 0, done.stderr
+    assert queue_at(topology.url).attributes().messages == 2
