@@ -28,22 +28,39 @@ class CallsNotConfirmed(NotConfirmed):
         message_ids = [message_id for _, own in stored for message_id in own]
         queue_name = outgoings[0].queue.name if len(outgoings) == 1 else ""
         found = cls(
-            f"{_described(ids)} {error}; repeat() sends the same calls again under the same ids",
+            _text(ids, error),
             results=error.results,
             task_ids=ids,
             message_ids=message_ids,
             queue_name=queue_name,
         )
         found.stored = stored
+        found.__cause__ = error
+        return found
+
+    @classmethod
+    def together(cls, errors: Sequence[CallsNotConfirmed]) -> CallsNotConfirmed:
+        """Return one error for the calls of several."""
+        if len(errors) == 1:
+            return errors[0]
+        ids = [task_id for each in errors for task_id in each.task_ids]
+        found = cls(
+            _text(ids, errors[0].__cause__),
+            results=[result for each in errors for result in each.results],
+            task_ids=ids,
+            message_ids=[message_id for each in errors for message_id in each.message_ids],
+        )
+        found.stored = [each for error in errors for each in error.stored]
+        found.__cause__ = errors[0].__cause__
         return found
 
     @classmethod
     def replies(cls, error: NotConfirmed, outgoings: Sequence[Outgoing]) -> list[Any]:
         """Return the outcomes of calls that were sent together: one error for the stored ones, and the others' own."""
         own = cls.of(error, outgoings)
-        own.__cause__ = error
         return [result if isinstance(result, RsmqError) else own for result in error.results]
 
 
-def _described(ids: Sequence[str]) -> str:
-    return f"task {ids[0]}:" if len(ids) == 1 else f"{len(ids)} tasks:"
+def _text(ids: Sequence[str], error: BaseException | None) -> str:
+    which = f"task {ids[0]}" if len(ids) == 1 else f"{len(ids)} tasks"
+    return f"{which}: {error}; repeat() sends the same calls again under the same ids"

@@ -7,6 +7,7 @@ has lost the record, too. So a repeat runs a call twice only if its task keeps n
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ..core.errors import NotConfirmed
 from ..core.queue.replies import read_ids
@@ -22,32 +23,56 @@ def repeat(error: BaseException) -> list[str]:
     Calls that the server still has are left as they are. Takes the error of a larger call that a NotConfirmed has
     ended, too. Raises NotConfirmed, ConnectionFailed or OutcomeUnknown, after which it may be repeated again.
     """
-    task_ids: list[str] = []
+    repeated = _Repeated()
     for outgoing, message_ids in _stored(error):
-        if outgoing.digests:
-            task_ids += send_unique(outgoing)[0]
-            continue
-        try:
-            outgoing.route.client.run(_again(outgoing, message_ids))
-        except NotConfirmed as again:
-            raise CallsNotConfirmed.of(again, [outgoing]) from again
-        task_ids += outgoing.ids
-    return task_ids
+        with repeated.noting(outgoing, message_ids):
+            if outgoing.digests:
+                repeated.task_ids += send_unique(outgoing)[0]
+            else:
+                message_ids[:] = outgoing.route.client.run(_again(outgoing, message_ids))
+                repeated.task_ids += outgoing.ids
+    return repeated.result()
 
 
 async def arepeat(error: BaseException) -> list[str]:
     """See repeat()."""
-    task_ids: list[str] = []
+    repeated = _Repeated()
     for outgoing, message_ids in _stored(error):
-        if outgoing.digests:
-            task_ids += (await asend_unique(outgoing))[0]
-            continue
+        with repeated.noting(outgoing, message_ids):
+            if outgoing.digests:
+                repeated.task_ids += (await asend_unique(outgoing))[0]
+            else:
+                message_ids[:] = await outgoing.route.client.arun(_again(outgoing, message_ids))
+                repeated.task_ids += outgoing.ids
+    return repeated.result()
+
+
+class _Repeated:
+    """The outcome of a repeat."""
+
+    def __init__(self) -> None:
+        self.task_ids: list[str] = []
+        self._errors: list[CallsNotConfirmed] = []
+
+    @contextmanager
+    def noting(self, outgoing: Outgoing, message_ids: list[str]) -> Iterator[None]:
+        """Note calls that are not confirmed this time either, so that the others are repeated, too.
+
+        Also where they are now: the same error may be repeated several times.
+        """
         try:
-            await outgoing.route.client.arun(_again(outgoing, message_ids))
+            yield
+        except CallsNotConfirmed as again:
+            self._errors.append(again)
         except NotConfirmed as again:
-            raise CallsNotConfirmed.of(again, [outgoing]) from again
-        task_ids += outgoing.ids
-    return task_ids
+            message_ids[:] = again.results[0]
+            self._errors.append(CallsNotConfirmed.of(again, [outgoing]))
+
+    def result(self) -> list[str]:
+        """Return the ids of the tasks, or raise NotConfirmed."""
+        if self._errors:
+            raise CallsNotConfirmed.together(self._errors)
+        return self.task_ids
 
 
 def _stored(error: BaseException) -> Iterator[tuple[Outgoing, list[str]]]:

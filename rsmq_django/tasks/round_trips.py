@@ -310,6 +310,7 @@ class Account:
         self._sent: list[Sent] = []
         self._done: dict[int, object] = {}
         self._unknown: dict[int, object] = {}
+        self._unconfirmed: list[CallsNotConfirmed] = []
         self._count = 0
 
     def note_all(self, batches: Sequence[Outgoing], outcomes: Sequence[Outcome]) -> None:
@@ -326,6 +327,8 @@ class Account:
             self._done |= enumerate(outcome.ids, first)
             return
         self.error = self.error or outcome
+        if isinstance(outcome, CallsNotConfirmed) and outcome not in self._unconfirmed:
+            self._unconfirmed.append(outcome)
         if isinstance(outcome, PartlyDone):
             self._done |= {first + position: task_id for position, task_id in outcome.done.items()}
             self._unknown |= {first + position: task_id for position, task_id in outcome.unknown.items()}
@@ -341,9 +344,10 @@ class Account:
     def error_of(self, batches: Sequence[Outgoing]) -> RsmqError:
         """Return the error, with the sent calls if a part of them was sent."""
         assert self.error is not None
+        cause = CallsNotConfirmed.together(self._unconfirmed) if self.error in self._unconfirmed else self.error
         count = sum(len(outgoing.ids) for outgoing in batches)
         if not self._done and len(self._unknown) in (0, count):
-            return self.error
-        error = partly_done(self._done, self._unknown, self.error)
-        error.__cause__ = self.error
+            return cause
+        error = partly_done(self._done, self._unknown, cause)
+        error.__cause__ = cause
         return error

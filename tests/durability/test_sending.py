@@ -252,6 +252,48 @@ def test_repeat_of_a_unique_call_sends_it_once(
     assert messages(primary) == 1
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_repeat_of_the_same_error_sends_a_lost_call_without_a_result_once(
+    use: Use, primary: ReplicatedServer, replica: ReplicatedServer, namespace: str, messages: Counts, is_async: bool
+):
+    use(NO_TIME)
+    ensure_queue("default")
+    forgotten = declare(lambda name: None, result_ttl_s=0)
+    replica.stand_still()
+    with pytest.raises(NotConfirmed) as caught:
+        forgotten.enqueue("Ada")
+    lose(primary, namespace, caught.value.task_ids[0])
+
+    for _ in range(3):
+        with pytest.raises(NotConfirmed):
+            asyncio.run(arepeat(caught.value)) if is_async else repeat(caught.value)
+
+    assert messages(primary) == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_calls_in_several_lanes_that_are_not_confirmed_are_in_one_error_and_in_that_of_its_repeat(
+    use: Use, primary: ReplicatedServer, replica: ReplicatedServer, messages: Counts, is_async: bool
+):
+    use(NO_TIME, queues={"default": {"FAIR_LANES": 8}})
+    ensure_queue("default")
+    fair = declare(lambda name: None, fair_by=["name"])
+    replica.stand_still()
+    with pytest.raises(NotConfirmed) as caught:
+        fair.enqueue_many([["Ada"], ["Grace"], ["Jean"], ["Joan"]])
+
+    error = caught.value
+    assert len(error.task_ids) == len(set(error.message_ids)) == 4
+    for _ in range(2):
+        with pytest.raises(NotConfirmed, match="^4 tasks: stored on .*repeat") as again:
+            asyncio.run(arepeat(error)) if is_async else repeat(error)
+        assert sorted(again.value.task_ids) == sorted(caught.value.task_ids)
+        assert sorted(again.value.message_ids) == sorted(caught.value.message_ids)
+        error = again.value
+    replica.go_on()
+    assert sorted(_repeated(error)) == sorted(caught.value.task_ids)
+
+
 def test_only_errors_of_calls_can_be_repeated():
     with pytest.raises(TypeError, match="has no calls to repeat"):
         repeat(ValueError("another error"))

@@ -142,7 +142,9 @@ async def test_node_that_confirms_redirected_writes_does_not_confirm_those_of_an
 ):
     here, there = cluster.masters()[:2]
     cluster.back_up(there)
-    own, foreign = (next(key for key in map(str, range(1000)) if cluster.owner_of(key) is node) for node in (here, there))
+    own, foreign = (
+        next(key for key in map(str, range(1000)) if cluster.owner_of(key) is node) for node in (here, there)
+    )
     connection = Connection(here.url, timeout_s=15)
     commands: list[Any] = [("SET", own, "x"), ("SET", foreign, "x"), ("WAIT", 1, 100)]
 
