@@ -1,4 +1,4 @@
-"""Run any tests as the user of a role, to find what the role may not do: `make test-acl`.
+"""Run any tests as the user of a role, to find what the role may not do.
 
     RSMQ_TEST_ROLE=worker python -m pytest -p tests.as_role tests/worker/lease
 
@@ -20,6 +20,8 @@ from tests import redis_server
 from tests.redis_server import PrivateServer
 
 ROLE = os.environ["RSMQ_TEST_ROLE"]
+#: Without it, the role lacks the commands that only topics need.
+HAS_TOPICS = "RSMQ_TEST_TOPICS" in os.environ
 #: Commands for what the tests prepare as the same user.
 MORE = os.environ.get("RSMQ_TEST_MORE_COMMANDS", "").split()
 
@@ -33,7 +35,8 @@ def _init_without_user(server: PrivateServer) -> None:
 
 def _begin_test_with_user(server: PrivateServer) -> None:
     _begin_test(server)
-    rules = ("reset", "on", ">secret", "~*", "&*", *(f"+{command}" for command in [*commands_of(ROLE), *MORE]))
+    commands = [*commands_of(ROLE, has_topics=HAS_TOPICS), *MORE]
+    rules = ("reset", "on", ">secret", "~*", "&*", *(f"+{command}" for command in commands))
     server.redis.execute_command("ACL", "SETUSER", ROLE, *rules)
     server.redis.execute_command("ACL", "LOG", "RESET")
 

@@ -8,11 +8,11 @@ import pytest
 
 from rsmq_django.cli.app import main
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.acl import READING, ROLES, all_scripts, commands_of, rules, scripts_of
+from rsmq_django.core.acl import READING, ROLES, all_scripts, commands_of, scripts_of
 from rsmq_django.core.errors import PermissionDenied
 from rsmq_django.core.topic import Topic
 from rsmq_django.core.transport.call import load_script
-from tests.acl_users import user_of
+from tests.acl_users import TOPICS, rules_for, user_of, version_of
 from tests.redis_server import PrivateServer
 from tools.acl_page import PAGE, page
 
@@ -39,7 +39,8 @@ def test_viewer_has_no_command_that_writes_and_no_role_has_all_commands(server: 
     assert {*commands_of("viewer")} <= READING | connecting | {"select"}
     for command in READING:
         name, _, subcommand = command.partition("|")
-        flags = server.redis.execute_command("COMMAND", "INFO", command if subcommand else name)
+        is_listed = subcommand and version_of(server) >= (7, 0)
+        flags = server.redis.execute_command("COMMAND", "INFO", command if is_listed else name)
         (about,) = flags.values() if isinstance(flags, dict) else flags
         assert "write" not in (about["flags"] if isinstance(about, dict) else [word.decode() for word in about[2]])
 
@@ -49,6 +50,8 @@ def test_command_prints_rules_that_the_server_accepts(
     role: str, server: PrivateServer, capsys: pytest.CaptureFixture[str]
 ):
     words = ["--ns", "{shop}*", "acl", role, "--user", "ann", "-q", "mail", "-q", "jobs", "-t", "orders"]
+    if (version := version_of(server)) < (7, 2):
+        words += ["--server-version", f"{version[0]}.{version[1]}"]
 
     assert main(words) == 0
     printed = capsys.readouterr().out.split()
@@ -64,13 +67,25 @@ def test_command_prints_rules_that_the_server_accepts(
     assert "~{shop}\\*:mail" in user and "~orders:*" in user and " on " in user
 
 
+def test_rules_for_old_servers_lack_the_commands_that_these_refuse(capsys: pytest.CaptureFixture[str]):
+    for version, missing in (
+        ("7.2", set()),
+        ("7.0", {"+waitaof", "+client|setinfo"}),
+        ("6.2", {"+waitaof", "+function|load"}),
+    ):
+        assert main(["acl", "operator"]) == 0
+        whole = capsys.readouterr().out.split()
+        assert main(["acl", "operator", "--server-version", version]) == 0
+        assert {*whole} - {*capsys.readouterr().out.split()} == missing
+
+
 def test_command_needs_a_role_that_exists(capsys: pytest.CaptureFixture[str]):
     assert main(["acl", "boss"]) == 2
     assert "'sender'" in capsys.readouterr().err
 
 
 def test_rules_again_keep_the_password_and_take_old_rights(server: PrivateServer):
-    words = [word for group in rules("sender") for word in group]
+    words = rules_for(server, "sender")
     try:
         server.redis.execute_command("ACL", "SETUSER", "ann", "reset", ">secret", "+@all", "~*", "&*")
         server.redis.execute_command("ACL", "SETUSER", "ann", *words)
@@ -85,7 +100,7 @@ def test_rules_again_keep_the_password_and_take_old_rights(server: PrivateServer
 
 
 def test_user_for_one_queue_reaches_no_other(server: PrivateServer, queue: Queue):
-    words = [word for group in rules("worker", queues=["mail"]) for word in group]
+    words = rules_for(server, "worker", queues=["mail"])
     try:
         server.redis.execute_command("ACL", "SETUSER", "ann", "reset", ">secret", *words)
         client = Client(Connection(server.url.replace("unix://", "unix://ann:secret@"), timeout_s=15))
@@ -114,7 +129,9 @@ def test_missing_command_is_named_with_the_page(missing: str, server: PrivateSer
 
 
 def test_missing_key_is_named_with_the_page(server: PrivateServer):
-    with user_of(server, "sender", without="hello") as url:  # only the topic "orders" has keys of the user
+    with user_of(
+        server, "sender", without="hello", topics=TOPICS
+    ) as url:  # only the topic "orders" has keys of the user
         client = Client(Connection(url, timeout_s=15))
         with pytest.raises(PermissionDenied, match="payments") as error:
             Topic("payments", client).publish("a")

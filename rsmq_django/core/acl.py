@@ -29,6 +29,9 @@ READING = frozenset(
     "xrange xread xrevrange zcard zcount zmscore zrange zrangebyscore zrevrange zscan zscore".split()
 )
 
+#: Commands in rules that old servers refuse, by release of Redis. Newer ones and Valkey know all.
+UNKNOWN = {(6, 2): {"function|load", "waitaof"}, (7, 0): {"client|setinfo", "waitaof"}}
+
 
 @dataclass(frozen=True, slots=True)
 class Role:
@@ -66,7 +69,7 @@ _SENDING = (
     "tasks/workflow/*",
     "topic/publish",
 )
-_SENDING_COMMANDS = "hgetall hscan hset sadd wait waitaof"
+_SENDING_COMMANDS = "hgetall hscan hset sadd set wait waitaof"
 _EVERYTHING = ("doctor/*", "queue/*", "reliable/*", "stats/*", "tasks/*", "topic/*")
 
 ROLES = {
@@ -91,7 +94,7 @@ ROLES = {
             "tasks/*",
             "topic/*",
         ),
-        f"{_SENDING_COMMANDS} blpop get hget set smembers subscribe time unsubscribe xread zmscore zrange zrem",
+        f"{_SENDING_COMMANDS} blpop get hget smembers subscribe time unsubscribe xread zmscore zrange zrem",
         channels=(":rt:*", "::wake:*", "::cancelled"),
     ),
     "viewer": Role(
@@ -104,7 +107,7 @@ ROLES = {
     "operator": Role(
         "the admin with all its actions, rsmqctl and the management commands",
         _EVERYTHING,
-        f"{' '.join(READING)} {_SENDING_COMMANDS} blpop function|load subscribe unsubscribe zrem set",
+        f"{' '.join(READING)} {_SENDING_COMMANDS} blpop function|load subscribe unsubscribe zrem",
         keys=("QUEUES",),
         channels=(":rt:*", "::wake:*", "::cancelled"),
     ),
@@ -124,12 +127,17 @@ ROLES = {
 
 
 def rules(
-    role: str, *, namespace: str = "rsmq", queues: Sequence[str] = (), topics: Sequence[str] = ()
+    role: str,
+    *,
+    namespace: str = "rsmq",
+    queues: Sequence[str] = (),
+    topics: Sequence[str] = (),
+    server_version: tuple[int, int] = (7, 2),
 ) -> list[tuple[str, ...]]:
     """Return the rules of a role in groups: state, keys, channels, commands.
 
     `queues` limits the keys of messages to these queues; keys that all queues share remain. `topics` adds topics, and
-    the commands of their scripts.
+    the commands of their scripts. A server older than Redis 7.2 refuses rules with commands that it does not know.
     """
     chosen = ROLES[role]
     return [
@@ -140,7 +148,11 @@ def rules(
             *_topic_rules(topics, namespace),
         ),
         tuple(f"&{_escaped(namespace)}{channel}" for channel in chosen.channels),
-        tuple(f"+{command}" for command in commands_of(role, has_topics=bool(topics))),
+        tuple(
+            f"+{command}"
+            for command in commands_of(role, has_topics=bool(topics))
+            if command not in UNKNOWN.get(server_version, ())
+        ),
     ]
 
 

@@ -16,7 +16,7 @@ from rsmq_django.core.errors import PermissionDenied
 from rsmq_django.core.topic import Topic
 from rsmq_django.queues import get_client, get_queue, pause_queue, resume_queue
 from rsmq_django.tasks import cancel
-from tests.acl_users import UserOf, user_of, user_with_role
+from tests.acl_users import TOPICS, UserOf, user_of, user_with_role
 from tests.admin.test_every_address import addresses, things
 from tests.redis_server import PrivateServer
 from tests.worker.site.tasks import write
@@ -33,7 +33,7 @@ def connect_as(settings: Any, url: str) -> None:
 def test_viewer_sees_every_page(
     browser: Browser, things: dict[str, str], settings: Any, user_with_role: UserOf, capsys: pytest.CaptureFixture[str]
 ):
-    connect_as(settings, user_with_role("viewer"))
+    connect_as(settings, user_with_role("viewer", topics=TOPICS))
 
     statuses = {url: browser.get(url).status_code for url in addresses(things)}
     call_command("rsmq_stats")
@@ -59,7 +59,7 @@ def test_operator_does_everything_of_the_admin_and_the_command_line(
     browser: Browser, dead: Queue, things: dict[str, str], settings: Any, user_with_role: UserOf, server: PrivateServer
 ):
     dead.send_many([b'{"task": "tests.worker.site.tasks.write", "id": "d1", "args": ["x"], "kwargs": {}}'] * 3)
-    url = user_with_role("operator")
+    url = user_with_role("operator", topics=TOPICS)
     connect_as(settings, url)
 
     statuses = {each: browser.get(each).status_code for each in addresses(things)}

@@ -173,6 +173,16 @@ async def test_async_calls_name_the_same_errors(proxy: FaultProxy, queue: Queue,
     await distant.client.connection.aclose()
 
 
+@pytest.mark.parametrize("reply", [reply for reply, _ in REPLIES if "can't run this command" in reply])
+def test_refusal_that_does_not_name_the_command_lists_those_of_the_script(proxy: FaultProxy, queue: Queue, reply: str):
+    distant = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
+    distant.send(b"the server knows the script")
+    proxy.answer_instead(b"EVALSHA", f"-{reply}\r\n".encode())
+
+    with pytest.raises(PermissionDenied, match="It runs .*hmget.*zadd"):
+        distant.send(b"x")
+
+
 def test_connection_survives_an_error_reply(proxy: FaultProxy, queue: Queue):
     distant = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
     distant.send(b"x")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import signal
 from typing import Any
 
+import pytest
+
 from rsmq_django import schedules
+from rsmq_django.core.errors import NotConfirmed
 from rsmq_django.core.topic import Topic
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
 from rsmq_django.tasks import Concurrency, Rate, Retry, Unique, call, chain, group, map_tasks, progress_of
 from rsmq_django.topics import publish
-from tests.acl_users import UserOf, user_with_role
+from tests.acl_users import TOPICS, UserOf, user_with_role
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker, journal, start_worker
@@ -62,9 +66,14 @@ def test_sender_sends_everything(configure: Configure, user_with_role: UserOf, s
     schedules.remove("nightly")
     get_queue("default").send_many([b"a", b"b"], delay_s=60)
     get_reliable_queue("parcels").push(task_body(sent, 1))
-    publish("orders", "a", "b")
     result.refresh()
     assert not result.is_finished and progress_of(result.id) is None
+
+
+def test_sender_with_a_topic_publishes(configure: Configure, user_with_role: UserOf):
+    configure(url=user_with_role("sender", topics=TOPICS))
+
+    publish("orders", "a", "b")
 
 
 async def test_sender_sends_everything_by_coroutines(configure: Configure, user_with_role: UserOf):
@@ -72,6 +81,28 @@ async def test_sender_sends_everything_by_coroutines(configure: Configure, user_
 
     await send_everything()
     await get_client().connection.aclose()
+
+
+@pytest.mark.parametrize("role", ["sender", "worker"])
+def test_sending_can_wait_for_replicas_and_disks(
+    role: str, configure: Configure, user_with_role: UserOf, settings: Any
+):
+    configure(url=user_with_role(role))
+    connection = settings.RSMQ["CONNECTIONS"]["default"]
+    sent = declare(plain)
+    senders = (
+        lambda: sent.enqueue(1),
+        lambda: sent.enqueue_many([number] for number in range(3)),
+        lambda: chain(call(sent, 1), call(sent)).enqueue(),
+        lambda: asyncio.run(group([call(sent, 1), call(sent, 2)]).aenqueue()),
+    )
+
+    for durability in ({"REPLICAS": 1}, {"REPLICAS": 1, "FSYNC": "replicas"}):  # the server has no replica
+        waiting = {**connection, "DURABILITY": {**durability, "TIMEOUT_S": 0.01}}
+        settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": waiting}}
+        for send in senders:
+            with pytest.raises(NotConfirmed, match="not confirmed within"):
+                send()
 
 
 def test_worker_runs_everything(configure: Configure, user_with_role: UserOf, server: PrivateServer):
@@ -112,10 +143,10 @@ def test_worker_processes_with_their_supervisor_serve_all_sources(
     Topic("orders", get_client()).publish("a")
     reliable = get_reliable_queue("parcels")
     reliable.push(b'{"task": "tests.worker.site.tasks.write", "args": ["reliable"]}')
-    schedule = '{"often": {"TASK": "tests.worker.site.tasks.tick", "EVERY_S": 1, "ARGS": ["tick"]}}'
+    schedule = '{"often": {"TASK": "tests.worker.site.tasks.write", "EVERY_S": 1, "ARGS": ["schedule"]}}'
     worker = start_worker(
         "--processes=1",
-        worker_url=user_with_role("worker"),
+        worker_url=user_with_role("worker", topics=TOPICS),
         reliable='{"parcels": {}}',
         topic="orders",
         schedules=schedule,
@@ -123,7 +154,8 @@ def test_worker_processes_with_their_supervisor_serve_all_sources(
     )
     get_queue("default").send(b'{"task": "tests.worker.site.tasks.write", "args": ["queue"]}')
 
-    wait_until(lambda: {"queue", "reliable"} <= {*journal.names("start")} and server.redis.xlen("rsmq::events") >= 3)
+    wait_until(lambda: {"queue", "reliable", "schedule"} <= {*journal.names("start")})
+    wait_until(lambda: server.redis.xlen("rsmq::events") >= 3)
     worker.send(signal.SIGTERM)
 
     assert worker.wait() == 0, worker.output

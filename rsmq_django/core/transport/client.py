@@ -305,6 +305,8 @@ def _repeatable(calls: Sequence[Call[Any]]) -> bool:
 #: Our scripts answer "RSMQ <name> <words>"; Redis 7 and Valkey append the place in the script.
 _OURS = re.compile(r"RSMQ (\w+) ?(.*?)(?: script: \w+, on .*)?$", re.S)
 _DENIALS = (redis.exceptions.NoPermissionError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
+#: A command or key in quotes; Redis before 7.2 names neither, and its texts contain "can't".
+_NAMED = re.compile(r"'\S+'")
 #: Redis 6.2, Redis 7 and Valkey have different texts for the same refusal inside a script.
 _DENIED = re.compile(
     r"NOPERM|NOAUTH|ACL failure|can't run this command|executing the script can't|no permissions", re.I
@@ -355,7 +357,7 @@ def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqErro
 
 def _denied(call: Call[Any], text: str) -> str:
     """Return what the user may not do. Some servers name neither the command nor the key."""
-    is_named = "'" in text or call.script.isupper()
+    is_named = _NAMED.search(text) or call.script.isupper()
     commands = "" if is_named else f" It runs {', '.join(commands_of_script(call.script))}"
     keys = f" with {_named(call.keys)}" if call.keys and "key" in text else ""
     why = f"({text}){commands}{keys}"
