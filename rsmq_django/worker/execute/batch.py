@@ -108,6 +108,11 @@ class Batch:
         """Return whether a call of the batch was interrupted."""
         return any(each.was_interrupted for each in self.executions)
 
+    @property
+    def running_now(self) -> Batch:
+        """Return this batch; see Runnable."""
+        return self
+
     def interrupt(self, kind: type[BaseException]) -> bool:
         """Interrupt the call; return whether it is running."""
         return self.lead.interrupt(kind)

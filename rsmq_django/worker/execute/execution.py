@@ -337,6 +337,11 @@ class Execution(AttemptState):
         return [self.delivery.ack_waiter] if self.delivery.ack_waiter is not None else []
 
     @property
+    def running_now(self) -> Execution:
+        """Return this execution; see Runnable."""
+        return self
+
+    @property
     def is_settled(self) -> bool:
         """Return whether the outcome was handed over and only the reply of Redis is missing."""
         return self.finished_ms is not None

@@ -49,6 +49,10 @@ class Runnable(Protocol):
     async def arun(self) -> object:
         """Run the coroutine function in this event loop."""
 
+    @property
+    def running_now(self) -> Runnable:
+        """What an interruption ends: this, or the part that runs."""
+
     def interrupt(self, kind: type[BaseException]) -> bool:
         """Interrupt the function on its thread; return whether it is running."""
 
@@ -221,11 +225,15 @@ class Pool:
 
     def interrupt_overdue(self) -> None:
         """Interrupt functions that exceed their time limit, and again functions that continue after an interruption."""
-        self._interruptions.repeat(self._running_functions())
+        self._interruptions.repeat(self._limited_functions())
 
     def next_interruption_at(self) -> float | None:
         """Return when to call interrupt_overdue() again; None when nothing has a limit."""
-        return self._interruptions.next_at(self._running_functions())
+        return self._interruptions.next_at(self._limited_functions())
+
+    def _limited_functions(self) -> list[Runnable]:
+        """Return what runs with a time limit. Of a sequence only its member: the next one may begin at any moment."""
+        return [each.running_now for each in self._now if each is not None and each.time_limit is not None]
 
     def _running_functions(self) -> list[Runnable]:
         return [execution for execution in self._now if execution is not None]
@@ -238,7 +246,7 @@ class Pool:
         """Return the functions that run, each with the id of its thread."""
         ids = {thread.name: thread.ident for thread in threading.enumerate()}
         now = [(execution, ids.get(_thread_name(number))) for number, execution in enumerate(self._now)]
-        return [(execution, ident) for execution, ident in now if execution is not None and ident is not None]
+        return [(each.running_now, ident) for each, ident in now if each is not None and ident is not None]
 
     def tasks_of_coroutines(self) -> list[tuple[Runnable, asyncio.Task[None]]]:
         """Return the coroutines that run, each with its task."""

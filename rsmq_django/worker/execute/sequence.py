@@ -40,8 +40,9 @@ class MessageSequence:
         on_start = None if self.time_limit is None else self.time_limit.on_start
         self.began_at = time.monotonic()
         while (each := self._take()) is not None:
-            if self.was_interrupted or each.is_worker_stopping or each.interrupted:
-                each.sink.settle(each, Released())  # after an interruption nothing else may run on this thread
+            if self.was_interrupted or each.is_worker_stopping or each.interrupted or each.delivery.lease_lost:
+                # After an interruption nothing else may run on this thread, and another worker may hold what is lost.
+                each.sink.settle(each, Released())
                 continue
             self._current, self.time_limit, self.moved_at = each, each.time_limit, time.monotonic()
             if self.time_limit is not None:
@@ -90,6 +91,11 @@ class MessageSequence:
     def ack_waiters(self) -> list[AckWaiter]:
         """Return an empty list: no member waits for its acknowledgement."""
         return []
+
+    @property
+    def running_now(self) -> Execution:
+        """Return the member that runs."""
+        return self._current
 
     def interrupt(self, kind: type[BaseException]) -> bool:
         """Interrupt the member that runs; return whether it is running."""

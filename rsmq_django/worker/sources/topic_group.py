@@ -26,6 +26,10 @@ from ..outcomes import Settlement
 
 #: A group without messages is read this often: plain clients publish without a wake-up.
 READ_EVERY_S = 1.0
+#: Messages that run one after another are read together up to about this size, by that of the latest ones.
+MOST_AHEAD_BYTES = 1_048_576
+#: What a read leaves of the size of the longest message before it.
+FORGETS_LONG = 0.8
 #: The limit for messages that may be delivered any number of times.
 NO_LIMIT = 1_000_000
 
@@ -97,6 +101,8 @@ class ConsumerState(GroupState):
     out: set[str] = field(default_factory=set)
     #: How many messages are read together, by the time that they take.
     pace: Prefetch = field(default_factory=Prefetch)
+    #: The size of the longest message of late.
+    longest: float = 0.0
     #: Outcomes that it refused while it was damaged.
     refused: list[Settlement] = field(default_factory=list)
     beat_at: float = math.inf
@@ -124,7 +130,7 @@ class ConsumerState(GroupState):
         """
         if self.task.options.max_deliveries == 1 or self.is_async:
             return 1
-        return max(1, self.pace.ahead(1))
+        return max(1, min(self.pace.ahead(1), int(MOST_AHEAD_BYTES / max(1.0, self.longest))))
 
     @property
     def is_async(self) -> bool:
@@ -137,6 +143,8 @@ class ConsumerState(GroupState):
 
     def held(self, messages: Sequence[TopicMessage], began_at: float, calls: int) -> list[Delivery]:
         """Return the deliveries of one read, in parts for this number of calls."""
+        if messages:
+            self.longest = max(self.longest * FORGETS_LONG, *(len(each.body) for each in messages))
         name, deliveries, size = "", [], math.ceil(len(messages) / calls)
         for at, message in enumerate(messages):
             if at % size == 0:

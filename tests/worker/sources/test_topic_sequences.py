@@ -9,17 +9,22 @@ from typing import Any
 import pytest
 
 from rsmq_django.core.topic import Topic, TopicMessage
-from rsmq_django.tasks import fixed, topic_task
+from rsmq_django.tasks import TaskTimeout, fixed, topic_task
 from rsmq_django.topics import get_topic
 from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.execute.batch import executions_of
 from rsmq_django.worker.execute.execution import Execution
+from rsmq_django.worker.execute.interrupt import Interruptions
 from rsmq_django.worker.execute.pool import Prefetch
 from rsmq_django.worker.execute.sequence import MessageSequence
+from rsmq_django.worker.execute.stacks import stacks_of
+from rsmq_django.worker.outcomes import NOTHING_RETURNED
 from rsmq_django.worker.report.notifications import Notifier
 from rsmq_django.worker.report.shared_state import SharedState
+from rsmq_django.worker.report.statistics import Statistics
 from rsmq_django.worker.sources.source import SourceContext
 from rsmq_django.worker.sources.topic import TopicGroupSource, make_topic_sources
+from rsmq_django.worker.sources.topic_group import MOST_AHEAD_BYTES
 from rsmq_django.worker.worker import Worker
 from tests.support import wait_until
 from tests.worker.workshop import Configure, TimeIsUp, new_worker, run_apart, work, working
@@ -57,6 +62,18 @@ def sequence_of(source: TopicGroupSource, deliveries: list[Delivery]) -> Message
     (sequence,) = source.in_calls(executions)
     assert isinstance(sequence, MessageSequence)
     return sequence
+
+
+@pytest.fixture
+def many_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers read up to 50 messages together, however long their functions run here."""
+    monkeypatch.setattr(Prefetch, "ahead", lambda _, threads: 50)
+
+
+def has_left(topic: Topic, held: int) -> bool:
+    """Return whether all messages were read, and all but these were settled."""
+    status = topic.group("billing").status()
+    return (status.lag, status.held) == (0, held)
 
 
 def attempts_of(source: TopicGroupSource, count: int = 100) -> list[tuple[bytes, int]]:
@@ -175,6 +192,7 @@ def test_messages_behind_a_long_run_are_given_back_without_an_attempt(topic: Top
     assert attempts_of(source) == [(b"%d" % number, 1) for number in range(1, 13)], "in their order"
 
 
+@pytest.mark.usefixtures("many_ahead")
 def test_outcomes_of_a_sequence_are_sent_while_it_runs(topic: Topic):
     began, release = threading.Event(), threading.Event()
 
@@ -192,6 +210,7 @@ def test_outcomes_of_a_sequence_are_sent_while_it_runs(topic: Topic):
         wait_until(lambda: topic.group("billing").status().held == 0)
 
 
+@pytest.mark.usefixtures("many_ahead")
 def test_stopping_worker_gives_back_the_rest_of_a_sequence(topic: Topic):
     ran: list[int] = []
     began, release = threading.Event(), threading.Event()
@@ -215,6 +234,7 @@ def test_stopping_worker_gives_back_the_rest_of_a_sequence(topic: Topic):
     assert [(message.index, message.attempt) for message in messages] == [(index, 1) for index in range(41, 81)]
 
 
+@pytest.mark.usefixtures("many_ahead")
 def test_time_limit_of_a_message_interrupts_that_message_only(topic: Topic, time_is_up: TimeIsUp):
     attempts: list[tuple[bytes, int]] = []
     threads: set[int] = set()
@@ -235,6 +255,118 @@ def test_time_limit_of_a_message_interrupts_that_message_only(topic: Topic, time
 
     assert attempts[-3:] == [(b"endless", 1), (b"b", 1), (b"c", 1)]
     assert len(threads) == 2, "nothing runs on a thread that was interrupted"
+
+
+@pytest.mark.usefixtures("many_ahead")
+def test_only_the_message_that_was_interrupted_is_counted(
+    topic: Topic, time_is_up: TimeIsUp, monkeypatch: pytest.MonkeyPatch
+):
+    counted: list[str] = []
+    monkeypatch.setattr(Statistics, "interrupted", lambda _, queue, task: counted.append(queue))
+
+    @topic_task("orders", group="billing", timeout_s=3600, backoff=fixed(3600))
+    def bill(message: TopicMessage) -> None:
+        if message.body == b"endless":
+            time_is_up()
+        while message.body == b"endless":
+            threading.Event().wait(0.001)
+
+    topic.publish(*["a"] * 30, "endless", *["b"] * 10)
+    with working(threads=1):
+        wait_until(lambda: has_left(topic, held=1))
+
+    assert counted == ["orders:billing"]
+
+
+@pytest.mark.usefixtures("many_ahead")
+def test_next_message_is_not_interrupted_when_the_worker_notices_a_time_limit_late(
+    topic: Topic, time_is_up: TimeIsUp, monkeypatch: pytest.MonkeyPatch
+):
+    noticed, next_began, late, failed = (threading.Event() for _ in range(4))
+    interrupt = Interruptions.interrupt
+
+    def interrupt_late(self: Interruptions[Any], call: Any, kind: type[BaseException]) -> None:
+        noticed.set()
+        assert next_began.wait(60)
+        interrupt(self, call, kind)
+        late.set()
+
+    monkeypatch.setattr(Interruptions, "interrupt", interrupt_late)
+
+    @topic_task("orders", group="billing", timeout_s=3600, backoff=fixed(3600))
+    def bill(message: TopicMessage) -> None:
+        if message.body == b"overdue":
+            time_is_up()
+            assert noticed.wait(60)
+        elif message.body == b"next":
+            next_began.set()
+            try:
+                while not late.is_set():
+                    threading.Event().wait(0.001)
+            except TaskTimeout:
+                failed.set()
+                raise
+
+    topic.publish("a", "overdue", "next", "b")
+    with working(threads=1):
+        wait_until(lambda: has_left(topic, held=0))
+
+    assert not failed.is_set()
+
+
+@pytest.mark.usefixtures("many_ahead")
+def test_stack_is_that_of_the_message_that_runs(topic: Topic):
+    began, release = threading.Event(), threading.Event()
+
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        if message.body == b"slow":
+            began.set()
+            assert release.wait(60)
+
+    topic.publish(*["fast"] * 30, "slow", *["fast"] * 3)
+    with working(threads=1) as worker:
+        assert began.wait(60)
+        stacks = stacks_of(worker.pool)
+        release.set()
+
+    assert [*stacks] == ["31"]
+
+
+def test_messages_whose_leases_are_lost_do_not_begin(topic: Topic):
+    ran: list[bytes] = []
+
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        ran.append(message.body)
+        if len(ran) == 2:
+            topic.group("billing").replay(force=True)
+            source.leases.expire(time.monotonic() + 3600)  # as a renewal finds out
+
+    topic.publish("a", "b", "c", "d")
+    source = fast_source()
+    run_apart(sequence_of(source, source.exchange(10)))
+    while deliveries := source.exchange(10):
+        run_apart(sequence_of(source, deliveries))
+
+    assert ran == [b"a", b"b", b"a", b"b", b"c", b"d"]
+    assert (topic.group("billing").status().position, topic.group("billing").status().held) == (4, 0)
+
+
+def test_of_long_messages_few_are_read_together(topic: Topic):
+    topic_task("orders", group="billing")(lambda message: None)
+    source = fast_source()
+    long = bytes(MOST_AHEAD_BYTES // 4)
+    topic.publish("short", *[long] * 20, *["short"] * 200)
+
+    reads: list[int] = []
+    while deliveries := source.exchange(10, at_most=4 if not reads else 1000):
+        reads.append(len(deliveries))
+        for execution in [Execution(each, sink=source, notifier=source.notifier) for each in deliveries]:
+            source.settle(execution, NOTHING_RETURNED)
+
+    assert reads[:5] == [4] * 5, "a megabyte or so"
+    assert max(reads) > 20, "short ones are read together again"
 
 
 def test_a_function_changes_the_context_of_its_own_run_only(topic: Topic, project: Configure, settings: Any):
