@@ -6,9 +6,11 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 import redis
+from django.utils import timezone
 
 from rsmq_django.core.keys import waiting_key, wake_channel
 from rsmq_django.queues import get_queue
@@ -147,6 +149,49 @@ def test_a_process_whose_room_is_used_up_is_removed(project: Configure, server: 
 
     assert len(source.exchange(2)) == 2
     assert notes(server) == {}
+
+
+def test_a_chosen_process_that_leaves_a_message_wakes_the_next_one(project: Configure, server: PrivateServer):
+    project(default={}, mail={})
+
+    @declare
+    def report() -> None: ...
+
+    @declare(queue_name="mail")
+    def letter() -> None: ...
+
+    source = waiting_source("a")
+    waiting_source("b")
+    with listening(server, A, B, COMMON, "rsmq:rt:mail") as published:
+        letter.enqueue()
+        report.enqueue()
+        assert published() == [A, A], "the first of each queue"
+
+        source.fetch_now()
+        assert [delivery.work_queue.name for delivery in source.exchange(1)] == ["default"]
+        assert published() == [B], "nothing else tells b of the letter"
+
+
+def test_a_process_that_takes_all_wakes_nothing(project: Configure, server: PrivateServer):
+    task = declare(lambda: None)
+    source = waiting_source("a")
+    with listening(server, A, COMMON) as published:
+        task.enqueue()
+        assert published() == [A]
+
+        source.fetch_now()
+        assert len(source.exchange(1)) == 1
+        assert published() == []
+
+
+def test_a_message_that_is_due_later_wakes_all_processes(project: Configure, server: PrivateServer):
+    task = declare(lambda: None)
+    waiting_source()
+
+    with listening(server, A, COMMON) as published:
+        task.using(run_after=timezone.now() + timedelta(hours=1)).enqueue()
+
+        assert (published(), notes(server)) == ([COMMON], {A: 0})
 
 
 def test_a_chosen_process_without_room_wakes_the_others(project: Configure, server: PrivateServer):

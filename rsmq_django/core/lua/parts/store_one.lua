@@ -11,6 +11,7 @@ local function store_one(messages, settings, delay, channel, suffix, body, waiti
   local id, visible_ms = base36(now_us) .. suffix, now_ms + (given_or_own_ms(delay, stored[1]) or 0)
   redis.call("ZADD", messages, "NX", integer(visible_ms), id)
   redis.call("HSET", settings, id, body, "totalsent", raised(stored[4], 1))
-  if channel ~= "" then wake(waiting, channel, messages) end
+  -- All processes have to know of a message that is due later: any of them may be the one with room by then.
+  if channel ~= "" then wake(visible_ms <= now_ms and waiting, channel, messages) end
   return id, visible_ms
 end

@@ -24,7 +24,6 @@
 --#include parts/phantoms
 --#include parts/hand_out
 --#include parts/history
---#include parts/waiting
 local holds, names, paused, room, shortest_lease_ms = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), tonumber(ARGV[2])
 local FIRST_WAITING, FIRST_ARG, PER_QUEUE = 4, 8, 4
 local FIRST_KEY = FIRST_WAITING + tonumber(ARGV[4])
@@ -58,8 +57,8 @@ end
 for position, batch in pairs(batches) do
   redis.call("HSET", holds, ARGV[3] .. " " .. ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 1], batch)
 end
-local count = tonumber(ARGV[6]) + (tonumber(ARGV[tail]) or tonumber(ARGV[1])) - left
-for at = FIRST_WAITING, FIRST_KEY - 1 do note_waiting(KEYS[at], ARGV[5], count, next_ms ~= 0, ARGV[7] == "1") end
+--#include parts/note_queue
+for at = FIRST_WAITING, FIRST_KEY - 1 do note_queue(KEYS[at]) end
 if longest_ms > 0 then redis.call("PEXPIRE", holds, integer(10 * longest_ms + 60000)) end
 out[2], out[4] = next_ms, table.concat(unreadable, " ")
 for at = #out, n + 1, -1 do out[at] = nil end -- messages of a queue that turned out to be broken
