@@ -148,6 +148,10 @@ test-browser: ## run the tests of the admin in Chromium, on each supported Djang
 browser-environments:
 	@$(MAKE) -s --no-print-directory -j2 $(BROWSER_INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_BROWSER_INSTALLED))
 
+# MINUTES=240: for hours, with further seeds. ONLY=kills SEED=7: one scenario, from that seed.
+test-faults: $(INSTALLED) ## break servers, networks and processes under load and check what became of each call (8 minutes)
+	@$(BIN)/python -m tests.faults $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
+
 # Instructions, because times depend on the other work of a machine. Counted on the default Python only.
 test-instructions: $(INSTALLED) ## compare the instructions of sending and running a task with those recorded (a minute)
 	@$(BIN)/python -m benchmarks.guard
@@ -239,4 +243,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark environments test test-default test-other test-django60 test-instructions record-instructions test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark
+.PHONY: help demo demo-spark environments test test-default test-other test-django60 test-instructions record-instructions test-faults test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark

@@ -1,0 +1,1 @@
+"""The project whose senders and workers meet the faults."""

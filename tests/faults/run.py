@@ -1,0 +1,96 @@
+"""One run of a scenario: start, break, mend, drain, read."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.faults.checker import Report, check
+from tests.faults.history import Entry, History, note
+from tests.faults.scenarios import Scenario, Step
+from tests.faults.world import World
+from tests.worker.processes import ROOT
+
+#: What is not done this long after the last send stays undone.
+DRAIN_S = 90
+NAME = re.compile(r"call-\d+-\d+")
+
+
+def run(scenario: Scenario, seed: str, directory: Path, steps: Sequence[Step] | None = None) -> Report:
+    """Run a scenario with a seed, or with some of its steps; return what became of the calls."""
+    directory.mkdir(parents=True)
+    world = scenario.world(directory, seed, worker_options=scenario.worker_options, deadly=scenario.deadly)
+    history, entries = History(directory / "history"), list[Entry]()
+    try:
+        world.start()
+        _wait_for_work(history, entries)
+        for step in scenario.steps(seed) if steps is None else steps:
+            note("fault", step.fault)
+            step.take(world)
+            note("healed", step.fault)
+        time.sleep(0.5)
+        world.stop_senders()
+        dead = _drain(world, history, entries)
+        for worker in list(world.workers):
+            world.stop_worker(worker)
+        results = _results(world, [entry for entry in entries if entry.what == "sent" and entry.kind == "kept"])
+        entries += history.read()
+        report = check(entries, scenario.rules, dead=dead, results=results)
+        report.problems += _findings(world)
+        return report
+    finally:
+        history.close()
+        world.close()
+
+
+def _wait_for_work(history: History, entries: list[Entry]) -> None:
+    """Wait until calls are sent and done."""
+    deadline_s = time.monotonic() + DRAIN_S
+    while sum(entry.what == "end" for entry in entries) < 20:
+        assert time.monotonic() < deadline_s, "senders and workers do nothing"
+        time.sleep(0.05)
+        entries += history.read()
+
+
+def _drain(world: World, history: History, entries: list[Entry]) -> set[str]:
+    """Wait until each call has an end or is a dead letter; return the names of those."""
+    deadline_s = time.monotonic() + DRAIN_S
+    while True:
+        entries += history.read()
+        ended = {entry.name for entry in entries if entry.what == "end"}
+        open_calls = {entry.name for entry in entries if entry.what == "sent"} - ended
+        dead = set(NAME.findall(world.dead_letters())) if open_calls else set()
+        if open_calls <= dead or time.monotonic() > deadline_s:
+            return dead
+        time.sleep(0.2)
+
+
+def _results(world: World, kept: Sequence[Entry]) -> dict[str, object]:
+    ids = {entry.name: entry.more["id"] for entry in kept}
+    found: dict[str, object] = json.loads(_ask(world, "-m", "tests.faults.results", given=json.dumps(ids)))
+    return found
+
+
+def _findings(world: World) -> list[str]:
+    """Return what the doctor finds when all is done and no worker runs."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", "rsmq_doctor", "--json"],
+        cwd=ROOT,
+        env=world.environment("sender"),
+        capture_output=True,
+        text=True,
+    )
+    return [] if done.returncode == 0 else [f"rsmq_doctor: {done.stdout.strip()[:2000]}{done.stderr[-2000:]}"]
+
+
+def _ask(world: World, *words: str, given: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=world.environment("sender"), input=given, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,333 @@
+"""The faults, and the scenarios that consist of them.
+
+A fault is a function of a world and of its own dice: it does what breaks, waits, and mends it. A scenario names its
+faults; a seed picks some of them with pauses between. Each step has dice of its own, so any of them can be left out.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.faults.checker import Rules
+from tests.faults.world import TAG, ClusterWorld, SentinelWorld, TwoReplicasWorld, World
+from tests.worker.processes import hold_still
+
+STEPS = 4
+#: Longer than the visibility timeout of the queues, which is 3 s.
+LEASE_OVER_S = 4.5
+
+Fault = Callable[[World, random.Random], None]
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(function: Fault) -> Fault:
+    """Make a function known under its name."""
+    FAULTS[function.__name__] = function
+    return function
+
+
+# -- Processes ---------------------------------------------------------------------------------------------------------
+
+
+@fault
+def kill_child(world: World, dice: random.Random) -> None:
+    """A process that runs tasks is killed."""
+    world.kill(world.child(dice))
+
+
+@fault
+def kill_worker(world: World, dice: random.Random) -> None:
+    """A whole worker is killed with its processes, as a machine is that dies; another one starts."""
+    from tests.chaos.fleet import children_of
+
+    worker = dice.choice(world.workers)
+    children = children_of(worker)
+    worker.destroy()
+    world.workers.remove(worker)
+    for pid in children:
+        world.kill(pid)  # ended already; noted
+    world.start_worker()
+
+
+@fault
+def stop_worker(world: World, dice: random.Random) -> None:
+    """A deployment: one worker is stopped, and its successor starts beside it."""
+    worker = dice.choice(world.workers)
+    world.start_worker()
+    world.stop_worker(worker, dice.choice([signal.SIGTERM, signal.SIGINT]))
+
+
+@fault
+def pause_child(world: World, dice: random.Random) -> None:
+    """A process stands still for longer than a lease, and goes on."""
+    pid = world.child(dice)
+    hold_still(pid)
+    time.sleep(LEASE_OVER_S)
+    os.kill(pid, signal.SIGCONT)
+
+
+@fault
+def pause_child_shortly(world: World, dice: random.Random) -> None:
+    """A process stands still for a part of a lease, and goes on: its leases are renewed by its supervisor."""
+    pid = world.child(dice)
+    hold_still(pid)
+    time.sleep(dice.uniform(0.1, 1))
+    os.kill(pid, signal.SIGCONT)
+
+
+# -- Network -----------------------------------------------------------------------------------------------------------
+
+
+@fault
+def reset_connections(world: World, dice: random.Random) -> None:
+    """All connections are reset, several times."""
+    for _ in range(dice.randint(1, 4)):
+        world.worker_proxy.reset_connections()
+        world.sender_proxy.reset_connections()
+        time.sleep(dice.uniform(0, 0.5))
+
+
+@fault
+def short_black_hole(world: World, dice: random.Random) -> None:
+    """Nothing arrives any more, in both directions, for less than a lease."""
+    proxy = dice.choice([world.worker_proxy, world.sender_proxy])
+    proxy.black_hole()
+    time.sleep(dice.uniform(0.1, 1.2))
+    proxy.release()
+
+
+@fault
+def long_black_hole(world: World, dice: random.Random) -> None:
+    """Nothing arrives at the workers for longer than a lease."""
+    world.worker_proxy.black_hole()
+    time.sleep(LEASE_OVER_S)
+    world.worker_proxy.release()
+
+
+@fault
+def lose_replies(world: World, dice: random.Random) -> None:
+    """The server carries out requests whose replies are lost."""
+    proxy = dice.choice([world.worker_proxy, world.sender_proxy])
+    proxy.lose_reply_to(b"EVALSHA", times=dice.randint(1, 5))
+    time.sleep(0.5)
+
+
+@fault
+def cut_reply(world: World, dice: random.Random) -> None:
+    """A reply ends in its middle."""
+    dice.choice([world.worker_proxy, world.sender_proxy]).cut_next_reply(after_bytes=dice.randint(1, 200))
+    time.sleep(0.3)
+
+
+@fault
+def slow_network(world: World, dice: random.Random) -> None:
+    """Each chunk takes up to 150 ms, in each direction."""
+    for proxy in (world.worker_proxy, world.sender_proxy):
+        proxy.delay_s = dice.uniform(0.02, 0.15)
+    time.sleep(2)
+    for proxy in (world.worker_proxy, world.sender_proxy):
+        proxy.delay_s = 0
+
+
+@fault
+def refuse_connections(world: World, dice: random.Random) -> None:
+    """The network resets each new connection for a second, after it reset the open ones."""
+    for proxy in (world.worker_proxy, world.sender_proxy):
+        proxy.refuse()
+        proxy.reset_connections()
+    time.sleep(1)
+    for proxy in (world.worker_proxy, world.sender_proxy):
+        proxy.release()
+
+
+# -- Server ------------------------------------------------------------------------------------------------------------
+
+
+@fault
+def kill_server(world: World, dice: random.Random) -> None:
+    """The server is killed, and started again on its file after a while."""
+    world.server.kill()
+    time.sleep(dice.uniform(0, 1))
+    world.server.start()
+
+
+@fault
+def pause_server(world: World, dice: random.Random) -> None:
+    """The server stands still for a part of a lease."""
+    world.server.pause()
+    time.sleep(dice.uniform(0.1, 1.2))
+    world.server.resume()
+
+
+@fault
+def forget_scripts(world: World, dice: random.Random) -> None:
+    """The server forgets all scripts again and again."""
+    for _ in range(20):
+        world.run("SCRIPT", "FLUSH")
+        time.sleep(0.05)
+
+
+@fault
+def fill_memory(world: World, dice: random.Random) -> None:
+    """The server has no memory left for a second."""
+    world.run("CONFIG", "SET", "maxmemory", 1)
+    time.sleep(1)
+    world.run("CONFIG", "SET", "maxmemory", 0)
+
+
+@fault
+def lack_replicas(world: World, dice: random.Random) -> None:
+    """The server refuses writes for a second, because it has too few replicas."""
+    world.run("CONFIG", "SET", "min-replicas-to-write", 3)
+    time.sleep(1)
+    world.run("CONFIG", "SET", "min-replicas-to-write", 0)
+
+
+@fault
+def close_clients(world: World, dice: random.Random) -> None:
+    """The server closes all connections and takes few new ones for a second."""
+    world.run("CONFIG", "SET", "maxclients", 20)
+    world.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    time.sleep(1)
+    world.run("CONFIG", "SET", "maxclients", 10_000)
+
+
+@fault
+def set_clock_forward(world: World, dice: random.Random) -> None:
+    """The clock of the server is an hour ahead from now on."""
+    _shift_clock(world, 3_600_000)
+
+
+@fault
+def set_clock_back(world: World, dice: random.Random) -> None:
+    """The clock of the server goes back by up to two seconds."""
+    _shift_clock(world, -dice.randint(10, 2000))
+
+
+def _shift_clock(world: World, by_ms: int) -> None:
+    successor = world.clock.with_suffix(".new")
+    successor.write_text(str(int(world.clock.read_text()) + by_ms))
+    successor.rename(world.clock)  # the server must never read a half of it
+    time.sleep(1)
+
+
+@fault
+def send_garbage(world: World, dice: random.Random) -> None:
+    """Other programs write what no client of a queue would."""
+    now_ms = int(time.time() * 1000)
+    for number in range(20):
+        message_id = f"{dice.getrandbits(80):022x}"[:10] + f"{dice.getrandbits(88):022x}"
+        body = dice.choice(["", "{", "[]", '{"v": 99}', "\x00\xff", "NaN", "[" * 500, '{"task": 1, "args": {}}'])
+        world.run("ZADD", f"{world.namespace}:default", now_ms, message_id)
+        if number % 4:  # others are members without a body
+            world.run("HSET", f"{world.namespace}:default:Q", message_id, body)
+    time.sleep(0.3)
+
+
+# -- Failovers ---------------------------------------------------------------------------------------------------------
+
+
+@fault
+def kill_primary(world: World, dice: random.Random) -> None:
+    """The primary is killed; Sentinel promotes a replica; the former one comes back as a replica."""
+    assert isinstance(world, SentinelWorld)
+    world.topology.kill_primary()
+    world.topology.settle()
+
+
+@fault
+def order_failover(world: World, dice: random.Random) -> None:
+    """An operator orders a failover at a sentinel."""
+    assert isinstance(world, SentinelWorld)
+    world.topology.fail_over()
+    world.topology.settle()
+
+
+@fault
+def pause_primary(world: World, dice: random.Random) -> None:
+    """The primary stands still, a replica is promoted, and the old one wakes up and believes that it is the primary."""
+    assert isinstance(world, SentinelWorld)
+    old = world.topology.primary
+    world.topology.pause_primary()
+    time.sleep(0.5)
+    old.resume()
+    world.topology.settle()
+
+
+@fault
+def move_slot(world: World, dice: random.Random) -> None:
+    """The slot of all keys moves to another node."""
+    assert isinstance(world, ClusterWorld)
+    owner = world.cluster.owner_of(TAG)
+    world.cluster.move(TAG, dice.choice([node for node in world.cluster.masters() if node is not owner]))
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Faults that come in one run, and what they may cause."""
+
+    name: str
+    #: Faults of the plan in docs/explanation/reliability.md.
+    covers: str
+    faults: tuple[str, ...]
+    rules: Rules = Rules()
+    world: type[World] = World
+    #: Calls that end their process, of a hundred.
+    deadly: int = 0
+    worker_options: tuple[str, ...] = ()
+
+    def steps(self, seed: str) -> list[Step]:
+        """Return the steps of a seed."""
+        dice = random.Random(f"{self.name}:{seed}")
+        picked = [dice.choice(self.faults) for _ in range(STEPS)]
+        return [Step(each, dice.uniform(0.3, 1.2), dice.random()) for each in picked]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A fault, after a pause."""
+
+    fault: str
+    pause_s: float
+    seed: float
+
+    def take(self, world: World) -> None:
+        time.sleep(self.pause_s)
+        FAULTS[self.fault](world, random.Random(self.seed))
+
+
+NO_REPEATS = Rules(may_repeat=False)
+LEASES_END = Rules(keeps_leases=False)
+
+SCENARIOS = [
+    Scenario("nothing", "a run without faults", ("pause_child_shortly",), NO_REPEATS),
+    Scenario("kills", "F1", ("kill_child", "kill_child", "kill_worker")),
+    Scenario("deployments", "F2", ("stop_worker",), NO_REPEATS),
+    Scenario("server dies", "F3", ("kill_server", "kill_server", "pause_server"), LEASES_END),
+    Scenario("sentinel", "F4", ("kill_primary",), LEASES_END, SentinelWorld),
+    Scenario("stale primary", "F4", ("order_failover", "pause_primary"), LEASES_END, TwoReplicasWorld),
+    Scenario("clock", "F5", ("set_clock_forward", "set_clock_back"), LEASES_END),
+    Scenario("resets", "F6", ("reset_connections", "refuse_connections")),
+    Scenario("lost replies", "F7", ("lose_replies", "cut_reply")),
+    Scenario("black holes", "F8", ("short_black_hole", "short_black_hole", "long_black_hole"), LEASES_END),
+    Scenario("slow network", "F9", ("slow_network", "cut_reply", "pause_server")),
+    Scenario("full server", "F10 F17", ("fill_memory", "lack_replicas")),
+    Scenario("lost scripts", "F11", ("forget_scripts",), NO_REPEATS),
+    Scenario("pauses", "F12", ("pause_child", "pause_child_shortly"), LEASES_END),
+    Scenario("deadly calls", "F13", ("kill_child", "pause_child_shortly"), deadly=2),
+    Scenario("cluster", "F14", ("move_slot",), LEASES_END, ClusterWorld),
+    Scenario("garbage", "F15", ("send_garbage",), NO_REPEATS),
+    Scenario("many connections", "F16", ("close_clients", "reset_connections")),
+    Scenario(
+        "everything",
+        "all of one server",
+        tuple(name for name in FAULTS if name not in ("kill_primary", "order_failover", "pause_primary", "move_slot")),
+        LEASES_END,
+        deadly=1,
+    ),
+]

@@ -1,0 +1,104 @@
+"""The checker of the scenarios finds what it is there for."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from tests.faults.checker import Report, Rules, check
+from tests.faults.history import Entry
+from tests.faults.scenarios import FAULTS, SCENARIOS
+
+LENIENT, STRICT = Rules(), Rules(may_repeat=False)
+
+
+def history(*lines: str) -> list[Entry]:
+    """Return entries of lines such as "start a plain 7": what, name, kind, pid."""
+    clock = count(1)
+    words = [(*line.split(), *("plain", "1")[len(line.split()) - 2 :]) for line in lines]
+    return [Entry(next(clock), what, name, kind, int(pid)) for what, name, kind, pid in words]
+
+
+def checked(*lines: str, rules: Rules = LENIENT, dead: str = "", results: dict[str, object] | None = None) -> Report:
+    return check(history(*lines), rules, dead=set(dead.split()), results=results or {})
+
+
+def test_calls_that_were_sent_and_ended_are_no_problem():
+    report = checked("sent a", "start a", "end a", rules=STRICT)
+
+    assert (report.acknowledged, report.done, report.repeated, report.problems) == (1, 1, 0, [])
+
+
+def test_call_that_was_sent_and_has_no_end_is_lost():
+    report = checked("sent a", "sent b", "start b", "end a")
+
+    assert report.lost == ["b"]
+    assert report.problems == ["1 acknowledged and lost: b"]
+
+
+def test_dead_letter_is_not_lost():
+    report = checked("sent a", "start a", "failed a", dead="a")
+
+    assert (report.dead, report.lost, report.problems) == (1, [], [])
+
+
+def test_call_of_unknown_outcome_may_run_or_not():
+    assert checked("unknown a", "unknown b", "start b", "end b", rules=STRICT).problems == []
+
+
+@pytest.mark.parametrize("what", ["start", "dead"])
+def test_call_that_was_refused_must_not_exist(what: str):
+    report = checked("refused a", *(["start a"] if what == "start" else []), dead="a" if what == "dead" else "")
+
+    assert report.problems == ["1 refused, and run: a"]
+
+
+def test_run_after_a_failure_is_no_repeat():
+    assert checked("sent a", "start a", "failed a", "start a", "end a", rules=STRICT).repeated == 0
+
+
+def test_run_without_a_failure_before_it_is_a_repeat():
+    lines = ("sent a", "start a", "end a", "start a", "end a")
+
+    assert checked(*lines).repeated == 1
+    assert checked(*lines).problems == []
+    assert checked(*lines, rules=STRICT).problems == ["1 repeated without a cause: a"]
+
+
+def test_third_call_of_the_limited_task_at_a_time_is_a_problem():
+    running = ("start a limited 1", "start b limited 1", "start c limited 2")
+    over = "3 calls of the limited task ran at a time; its limit is 2"
+
+    assert over in checked(*running).problems
+    assert over not in checked("start a limited", "end a limited", *running[1:]).problems
+    assert over not in checked(*running, rules=Rules(keeps_leases=False)).problems
+
+
+def test_what_a_killed_process_ran_has_ended():
+    killed = ("start a limited 1", "start b limited 1", "killed x kill 1")
+
+    report = checked(*killed, "start c limited 2", "start a limited 2")
+
+    assert report.problems == []
+
+
+def test_kept_result_has_to_be_what_the_function_returned():
+    ran = ("sent a kept", "start a kept", "end a kept")
+
+    assert checked(*ran, results={"a": "a"}).problems == []
+    assert checked(*ran).problems == ["1 with a wrong result or none: a"]
+    assert checked(*ran, results={"a": "b"}).problems == ["1 with a wrong result or none: a"]
+
+
+def test_time_to_resume_is_that_of_a_call_that_began_after_the_last_fault():
+    lines = ("fault kill", "start a", "healed kill", "end a", "start b", "end b")
+
+    assert checked(*lines).resumed_s == 3
+
+
+def test_steps_of_a_seed_are_always_the_same():
+    for scenario in SCENARIOS:
+        assert scenario.steps("7") == scenario.steps("7")
+        assert {step.fault for seed in range(50) for step in scenario.steps(str(seed))} == set(scenario.faults)
+    assert {name for scenario in SCENARIOS for name in scenario.faults} == set(FAULTS)

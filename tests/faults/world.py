@@ -1,0 +1,204 @@
+"""The servers, workers and senders of one run, and what faults do to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.compiling import compiled
+from tests.chaos.fleet import children_of
+from tests.cluster import Cluster
+from tests.fault_proxy import FaultProxy
+from tests.faults.history import VARIABLE, note
+from tests.sentinel_topology import SentinelTopology, Server
+from tests.support import wait_until
+from tests.worker.processes import ROOT, WorkerProcess
+
+WORKERS, SENDERS = 2, 2
+#: What is killed later than this after SIGTERM hangs.
+STOP_S = 60
+#: The server keeps what it has acknowledged when it is killed: the file is written before each reply.
+KEEPS_DATA = ("--appendonly", "yes", "--appendfsync", "no")
+TAG = "{rsmq}"
+
+
+class World:
+    """One server with its clock, behind a proxy for the workers and another one for the senders."""
+
+    namespace, topic = "rsmq", "orders"
+
+    def __init__(self, directory: Path, seed: str, *, worker_options: Sequence[str], deadly: int) -> None:
+        self.directory, self.deadly, self.seed = directory, deadly, seed
+        self.worker_options = worker_options
+        self.workers: list[WorkerProcess] = []
+        self.senders: list[subprocess.Popen[bytes]] = []
+        self._logs = 0
+        os.environ[VARIABLE] = str(directory / "history")
+        self.start_servers()
+
+    # -- Servers ----------------------------------------------------------------------------------------------------
+
+    def start_servers(self) -> None:
+        """Start what workers and senders use."""
+        self.clock = self.directory / "clock"
+        self.clock.write_text("0")
+        self.server = ShiftedServer(self.directory / "server", self.clock)
+        self.worker_proxy, self.sender_proxy = FaultProxy(self.server.url), FaultProxy(self.server.url)
+
+    def stop_servers(self) -> None:
+        self.worker_proxy.close()
+        self.sender_proxy.close()
+        self.server.kill()
+
+    def connection_of(self, role: str) -> dict[str, Any]:
+        """Return the settings of the connection of workers or senders."""
+        return {"URL": (self.worker_proxy if role == "worker" else self.sender_proxy).url}
+
+    def run(self, *words: str | int) -> Any:
+        """Return the reply of the server that has the keys."""
+        return self.server.run(*words)
+
+    # -- Processes --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start workers and senders, and wait until each has done something."""
+        for _ in range(WORKERS):
+            self.start_worker()
+        wait_until(lambda: all(self._runs(worker) for worker in self.workers))
+        for number in range(SENDERS):
+            words = [sys.executable, "-m", "tests.faults.sender", f"call-{number}", self.seed, str(self.deadly)]
+            with (self.directory / f"sender-{number}").open("wb") as log:
+                self.senders.append(
+                    subprocess.Popen(words, cwd=ROOT, env=self.environment("sender"), stdout=log, stderr=log)
+                )
+
+    @staticmethod
+    def _runs(worker: WorkerProcess) -> bool:
+        assert worker.process.poll() is None, f"a worker ended:\n{worker.output}"
+        return len(children_of(worker)) >= 2
+
+    def environment(self, role: str) -> dict[str, str]:
+        return {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.faults.project.settings",
+            "RSMQ_FAULTS_TOPIC": self.topic,
+            "RSMQ_FAULTS_CONNECTION": json.dumps({"NAMESPACE": self.namespace, **self.connection_of(role)}),
+        }
+
+    def start_worker(self) -> WorkerProcess:
+        self._logs += 1
+        words = ("--processes", "2", "--threads", "4", *self.worker_options)
+        log = self.directory / f"worker-{self._logs}"
+        self.workers.append(WorkerProcess(words, environment=self.environment("worker"), log=log))
+        return self.workers[-1]
+
+    def stop_worker(self, worker: WorkerProcess, number: signal.Signals = signal.SIGTERM) -> None:
+        """Stop a worker as a deployment does, and see that it ends by itself and in order."""
+        wait_until(lambda: self._runs(worker))  # until then a signal ends it as any other program
+        worker.send(number)
+        status = worker.wait()
+        assert status == 0, f"a worker ended with status {status}:\n{worker.output}"
+        self.workers.remove(worker)
+
+    def kill(self, pid: int) -> None:
+        """Kill a process (SIGKILL), and note it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        note("killed", "kill", pid=pid)
+
+    def child(self, dice: random.Random) -> int:
+        """Return the pid of any process that runs tasks."""
+        return dice.choice(wait_until(lambda: [pid for worker in self.workers for pid in children_of(worker)]))
+
+    def stop_senders(self) -> None:
+        for sender in self.senders:
+            sender.terminate()
+        for number, sender in enumerate(self.senders):
+            log = self.directory / f"sender-{number}"
+            assert sender.wait(STOP_S) == 0, f"a sender ended with an error:\n{log.read_text()}"
+        self.senders.clear()
+
+    def close(self) -> None:
+        """End everything at once."""
+        for sender in self.senders:
+            sender.kill()
+            sender.wait()
+        for worker in self.workers:
+            worker.destroy()
+        self.stop_servers()
+
+    # -- What is left -----------------------------------------------------------------------------------------------
+
+    def dead_letters(self) -> str:
+        """Return the contents of all keys with dead letters, as one text."""
+        texts = []
+        for key in self.run("KEYS", "*dead*"):
+            kind = self.run("TYPE", key.decode())
+            read = {b"hash": ("HVALS",), b"stream": ("XRANGE", "-", "+"), b"list": ("LRANGE", 0, -1)}.get(kind)
+            if read:
+                texts.append(repr(self.run(read[0], key.decode(), *read[1:])))
+        return " ".join(texts)
+
+
+class ShiftedServer(Server):
+    """A server whose wall clock is moved by a file."""
+
+    def __init__(self, directory: Path, clock: Path) -> None:
+        shim = compiled(Path(__file__).with_name("clock.c"), "-shared", "-fPIC", name="clock-{}.so")
+        self._environment = ["env", f"LD_PRELOAD={shim}", f"RSMQ_FAULTS_CLOCK={clock}"]
+        super().__init__(directory, KEEPS_DATA)
+
+    def command(self) -> list[str]:
+        return [*self._environment, *super().command()]
+
+
+class SentinelWorld(World):
+    """A primary, two replicas and three sentinels; senders wait for one replica."""
+
+    replicas = 1
+
+    def start_servers(self) -> None:
+        self.topology = SentinelTopology(self.directory / "sentinel")
+
+    def stop_servers(self) -> None:
+        self.topology.stop()
+
+    def connection_of(self, role: str) -> dict[str, Any]:
+        return {"URL": self.topology.url, "TIMEOUT_S": 5, "DURABILITY": {"REPLICAS": self.replicas, "TIMEOUT_S": 2}}
+
+    def run(self, *words: str | int) -> Any:
+        return self.topology.primary.run(*words)
+
+
+class TwoReplicasWorld(SentinelWorld):
+    """The same; senders wait for both replicas, so a primary that one of them has left confirms nothing."""
+
+    replicas = 2
+
+
+class ClusterWorld(World):
+    """Three nodes with slots and a spare one; all keys are in one slot."""
+
+    namespace, topic = TAG, "{orders}"
+
+    def start_servers(self) -> None:
+        (self.directory / "cluster").mkdir()
+        self.cluster = Cluster(self.directory / "cluster")
+
+    def stop_servers(self) -> None:
+        self.cluster.stop()
+
+    def connection_of(self, role: str) -> dict[str, Any]:
+        owner = self.cluster.owner_of(TAG)
+        return {"URL": next(node for node in self.cluster.masters() if node is not owner).url}
+
+    def run(self, *words: str | int) -> Any:
+        return self.cluster.owner_of(TAG).run(*words)
