@@ -40,11 +40,11 @@ class MessageSequence:
         on_start = None if self.time_limit is None else self.time_limit.on_start
         self.began_at = time.monotonic()
         while (each := self._take()) is not None:
-            if self.was_interrupted or each.is_worker_stopping or each.interrupted or each.delivery.lease_lost:
-                # After an interruption nothing else may run on this thread, and another worker may hold what is lost.
+            now = time.monotonic()
+            if not self._may_begin(each, now):
                 each.sink.settle(each, Released())
                 continue
-            self._current, self.time_limit, self.moved_at = each, each.time_limit, time.monotonic()
+            self._current, self.time_limit, self.moved_at = each, each.time_limit, now
             if self.time_limit is not None:
                 self.time_limit.on_start = on_start
             try:
@@ -52,6 +52,14 @@ class MessageSequence:
             except BaseException:
                 pool.abandon(each)
             self.was_interrupted = each.was_interrupted
+
+    def _may_begin(self, each: Execution, now: float) -> bool:
+        if self.was_interrupted or each.is_worker_stopping or each.interrupted:
+            return False  # after an interruption nothing else may run on this thread
+        if each is self._members[0]:
+            return True  # it has waited no longer than a message that is read alone
+        held = each.delivery  # when its lease is over, another worker may hold it
+        return not held.lease_lost and now < held.renewed_at + held.work_queue.lease_s
 
     async def arun(self) -> None:
         """See run(); coroutines of a group are not put into sequences."""

@@ -353,6 +353,25 @@ def test_messages_whose_leases_are_lost_do_not_begin(topic: Topic):
     assert (topic.group("billing").status().position, topic.group("billing").status().held) == (4, 0)
 
 
+def test_after_a_pause_longer_than_their_leases_no_further_messages_begin(topic: Topic):
+    ran: list[bytes] = []
+
+    @topic_task("orders", group="billing", visibility_timeout_s=3600)
+    def bill(message: TopicMessage) -> None:
+        ran.append(message.body)
+        if ran == [b"a", b"b"]:
+            for held in source.leases.held():  # the process stood still: nothing was renewed or noticed
+                held.renewed_at -= 3600
+
+    topic.publish("a", "b", "c", "d")
+    source = fast_source()
+    run_apart(sequence_of(source, source.exchange(10)))
+    source.exchange(0)
+
+    assert ran == [b"a", b"b"]
+    assert attempts_of(source) == [(b"c", 1), (b"d", 1)], "nor do they lose an attempt"
+
+
 def test_of_long_messages_few_are_read_together(topic: Topic):
     topic_task("orders", group="billing")(lambda message: None)
     source = fast_source()
