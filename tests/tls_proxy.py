@@ -31,18 +31,21 @@ class Authority:
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *, password: bytes | None = None) -> tuple[Path, Path]:
+    def issue(self, name: str, *, password: bytes | None = None, has_expired: bool = False) -> tuple[Path, Path]:
         """Return the files of a certificate and its key. The certificate of a server is for localhost."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._folder / f"{self._name}-{name}.pem"
-        certificate.write_bytes(self._signed(name, key, self._key).public_bytes(serialization.Encoding.PEM))
+        signed = self._signed(name, key, self._key, has_expired=has_expired)
+        certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         hidden = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
         form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden)
         key_file = self._folder / f"{self._name}-{name}.key"
         key_file.write_bytes(key.private_bytes(*form))
         return certificate, key_file
 
-    def _signed(self, name: str, key: Any, by: Any, *, is_authority: bool = False) -> x509.Certificate:
+    def _signed(
+        self, name: str, key: Any, by: Any, *, is_authority: bool = False, has_expired: bool = False
+    ) -> x509.Certificate:
         def named(text: str) -> x509.Name:
             return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
@@ -55,7 +58,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - dt.timedelta(days=1))
-            .not_valid_after(now + dt.timedelta(days=1))
+            .not_valid_after(now + dt.timedelta(hours=-1 if has_expired else 24))
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

@@ -12,23 +12,25 @@ FILES = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
 #: Some servers close the connection without naming the reason.
 _CLIENT_REFUSED = (
     "The server ended the TLS handshake: if it requires a certificate of this client, set ssl_certfile and ssl_keyfile "
-    "to one that is signed by a CA which the server trusts."
+    "to one that is signed by a CA which the server trusts and has not expired."
 )
-#: Part of OpenSSL's text -> what to do. The first one that occurs applies.
+#: Part of OpenSSL's text, in capitals and with spaces for underscores -> what to do. The first one that occurs applies.
 _REMEDIES = (
-    ("KEY_VALUES_MISMATCH", "ssl_keyfile is not the private key of the certificate in ssl_certfile."),
     ("KEY VALUES MISMATCH", "ssl_keyfile is not the private key of the certificate in ssl_certfile."),
     (
         "MISMATCH",
         "The server's certificate is for another host name: use a name of the certificate in the URL; "
         "ssl_check_hostname=False accepts any name.",
     ),
+    ("CERTIFICATE HAS EXPIRED", "The server's certificate has expired: renew it, or correct the clock of this host."),
+    ("NOT YET VALID", "The server's certificate is not valid yet: correct the clock of this host."),
+    ("ALERT CERTIFICATE EXPIRED", "The certificate in ssl_certfile has expired: renew it."),
     (
-        "VERIFY_FAILED",
+        "VERIFY FAILED",
         "The CA that signed the server's certificate is not trusted here: set ssl_ca_certs to the file with its "
         "certificate.",
     ),
-    ("WRONG_VERSION_NUMBER", "The server does not use TLS on this port: use its TLS port, or redis://."),
+    ("WRONG VERSION NUMBER", "The server does not use TLS on this port: use its TLS port, or redis://."),
     *((part, _CLIENT_REFUSED) for part in ("ALERT", "CLOSED BY SERVER", "RESET BY PEER", "BROKEN PIPE", "EOF")),
 )
 
@@ -42,5 +44,5 @@ def tls_remedy(url: str, error: Exception) -> str:
     for name in FILES:
         if name in options and not os.access(options[name], os.R_OK):
             return f"{name} is {options[name]!r}, which does not exist or cannot be read."
-    text = str(error).upper()
+    text = str(error).upper().replace("_", " ")
     return next((remedy for part, remedy in _REMEDIES if part in text), "")

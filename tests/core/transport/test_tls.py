@@ -8,6 +8,7 @@ import pytest
 
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.core.transport.tls import tls_remedy
 from tests.redis_server import PrivateServer
 from tests.tls_proxy import Authority, TlsProxy
 
@@ -85,6 +86,31 @@ def test_unknown_authority_is_refused_with_host_and_option(
     text = refusal(proxy, client_options | {"ssl_ca_certs": str(Authority(tmp_path, "stranger").file)})
 
     assert f"localhost:{proxy.port}" in text and "set ssl_ca_certs" in text and "nothing was sent" in text
+
+
+def test_certificate_of_a_server_that_has_expired_is_named(
+    server: PrivateServer, authority: Authority, client_options: dict[str, str]
+):
+    proxy = TlsProxy(server.url, certificate=authority.issue("old", has_expired=True), clients=authority)
+    try:
+        text = refusal(proxy, client_options)
+    finally:
+        proxy.close()
+
+    assert "server's certificate has expired" in text and "set ssl_ca_certs" not in text
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("certificate verify failed: certificate is not yet valid", "not valid yet"),
+        ("[SSL: SSLV3_ALERT_CERTIFICATE_EXPIRED] ssl/tls alert certificate expired", "in ssl_certfile has expired"),
+        ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required", "set ssl_certfile"),
+        ("Connection closed by server.", "has not expired"),
+    ],
+)
+def test_refusal_of_a_certificate_says_what_to_do(said: str, remedy: str):
+    assert remedy in tls_remedy("rediss://localhost:6380/0", ConnectionError(said))
 
 
 async def test_unknown_authority_is_refused_in_async_calls_too(
