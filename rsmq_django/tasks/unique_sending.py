@@ -127,4 +127,6 @@ class UniqueRounds:
             raise self._error
         done = {number: answer.task_id for number, answer in self._accepted.items()}
         unknown = {number: self._outgoing.ids[number] for number in self._unknown}
+        if self._unconfirmed is not None:
+            done, unknown = {}, {**unknown, **done}
         raise partly_done(done, unknown, self._error) from self._error

@@ -294,6 +294,41 @@ def test_calls_in_several_lanes_that_are_not_confirmed_are_in_one_error_and_in_t
     assert sorted(_repeated(error)) == sorted(caught.value.task_ids)
 
 
+@pytest.mark.parametrize("result_ttl_s", [0, 60])
+def test_duplicate_of_a_call_that_no_replica_has_is_not_confirmed(
+    use: Use, replica: ReplicatedServer, result_ttl_s: int
+):
+    use(NO_TIME)
+    ensure_queue("default")
+    once = declare(lambda name: None, unique=Unique(), result_ttl_s=result_ttl_s)
+    replica.stand_still()
+    first = once.using(durability=False).enqueue("Ada")
+    get_queue("default").client.connection.close()  # another process has sockets of its own
+
+    with pytest.raises(NotConfirmed) as caught:
+        once.enqueue("Ada")
+
+    assert caught.value.task_ids == [first.id]
+
+
+def test_unique_call_beside_a_refused_one_does_not_count_as_done_when_it_is_not_confirmed(
+    use: Use, primary: ReplicatedServer, replica: ReplicatedServer, namespace: str
+):
+    use(NO_TIME)
+    ensure_queue("default")
+    once = declare(lambda name: None, unique=Unique())
+    replica.stand_still()
+    with pytest.raises(NotConfirmed):
+        once.enqueue("Grace")
+    (lock,) = primary.redis.keys(f"{namespace}::unique:*")
+    primary.redis.set(lock, "of another program")
+
+    with pytest.raises(PartlyDone, match="not a hash") as caught:
+        once.enqueue_many([["Ada"], ["Grace"]])
+
+    assert not caught.value.done and list(caught.value.unknown) == [0]
+
+
 def test_only_errors_of_calls_can_be_repeated():
     with pytest.raises(TypeError, match="has no calls to repeat"):
         repeat(ValueError("another error"))

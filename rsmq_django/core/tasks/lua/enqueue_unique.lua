@@ -43,6 +43,7 @@ if holder and held[2] and holder_message then
   local is_duplicate = holder ~= task and ((scope == "running" and is_there) or is_in_window or is_waiting)
   if is_duplicate and not (is_waiting and mode ~= "reject") then
     note(result, record_ttl_s, is_there or now_ms, "status", "DUPLICATE", "of", holder)
+    if record_ttl_s == "0" then redis.call("HSET", lock, "task", holder) end -- a write, as above
     return {"duplicate", holder, holder_message}
   end
   if is_waiting then first_ms = tonumber(held[4]) or now_ms end
