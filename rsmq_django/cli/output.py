@@ -21,6 +21,7 @@ from typing import Any, Self, TextIO
 
 import click
 
+from ..core.texts import counted as counted
 from ..core.texts import printable as printable
 from .failures import Failed
 
@@ -177,11 +178,6 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise Failed("confirmationNeeded", f"{question} Cannot ask without a terminal: add --yes")
     click.confirm(question, abort=True, err=True)
-
-
-def counted(number: int) -> str:
-    """Return "1 message" or "2 messages"."""
-    return f"{number} message" if number == 1 else f"{number} messages"
 
 
 class ProgressBar:

@@ -1,4 +1,4 @@
-"""Escaping of untrusted text for terminals and logs.
+"""Texts for terminals and logs: escaping of untrusted ones, and counts.
 
 Ids, names, bodies and errors may contain line ends, which make one line look like two, and control codes, which move
 the cursor or change the direction of writing.
@@ -16,6 +16,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
+
+
+def counted(number: int, noun: str = "message") -> str:
+    """Return "1 message" or "2 messages"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def printable_lines(text: str) -> str:

@@ -28,6 +28,7 @@ from ..core.errors import NotConfirmed, OutcomeUnknown, QueueNotFound
 from ..core.log_lines import get_logger
 from ..core.queue.bands import split_band
 from ..core.tasks.outbox import Relayed, RelayItem, confirm, relay
+from ..core.texts import counted
 from ..core.transport.backoff import ReconnectBackoff
 from ..core.transport.call import Argument
 from ..queues import ensure_queue, get_queue
@@ -159,13 +160,13 @@ class Relay:
         self._refuse(too_long, f"the message is longer than queue {queue.name!r} allows; raise its maximum size")
         repeated = sum(verdict is Relayed.SENT_BEFORE for verdict in verdicts)
         if repeated:
-            logger.info("outbox of queue %s: %d messages had been sent before and were left out", queue.name, repeated)
+            logger.info("outbox of queue %s: left out %s sent before", queue.name, counted(repeated))
 
     def _refuse(self, rows: Sequence[OutboxMessage], reason: str) -> None:
         if rows:
             logger.error(
-                "%d messages of the outbox cannot be sent: %s. Fix the cause, then run `manage.py rsmq_outbox retry`",
-                len(rows),
+                "%s of the outbox cannot be sent: %s. Fix the cause, then run `manage.py rsmq_outbox retry`",
+                counted(len(rows)),
                 reason.rstrip("."),
             )
             pks = [row.pk for row in rows]

@@ -13,6 +13,7 @@ from operator import attrgetter
 from ..conf.settings import QueueSettings, WorkerSettings
 from ..core.limits import MAX_BATCH
 from ..core.log_lines import get_logger
+from ..core.texts import counted
 from .delivery import Delivery
 from .execute.batch import executions_of, to_interrupt
 from .execute.execution import Execution
@@ -367,7 +368,8 @@ def _log_unreported(sources: Sequence[Source]) -> int:
     """Log how many outcomes Redis does not know, and return the number."""
     unreported = sum(source.unreported for source in sources)
     if unreported:
-        logger.error("%d outcomes could not be reported to Redis; those messages run again later", unreported)
+        outcomes = counted(unreported, "outcome")
+        logger.error("%s could not be reported to Redis; the message of each runs again later", outcomes)
     return unreported
 
 
@@ -375,7 +377,7 @@ def _log_unfinished(unfinished: Sequence[tuple[Execution, Outcome]]) -> int:
     """Log the outcomes of unfinished messages; return how many were released."""
     given_back = sum(isinstance(outcome, Released) for _, outcome in unfinished)
     if given_back:
-        logger.warning("%d messages were released unfinished", given_back)
+        logger.warning("released %s unfinished", counted(given_back))
     for execution, outcome in unfinished:
         if not isinstance(outcome, Released):
             log_outcome(execution, outcome)

@@ -349,7 +349,7 @@ def test_stop_during_an_outage_ends_soon_and_logs_that_an_outcome_is_unknown(
         worker.send(signal.SIGTERM)
 
         assert worker.wait() == 1
-    assert "1 outcomes could not be reported to Redis; those messages run again later" in worker.output
+    assert "1 outcome could not be reported to Redis; the message of each runs again later" in worker.output
 
 
 def test_stop_of_a_worker_without_messages_during_an_outage_is_a_success(

@@ -98,7 +98,7 @@ def test_task_that_does_not_end_in_time_is_released(project: Configure, gate: Ga
     thread.join(90)
 
     assert ended_well == [False]
-    assert "1 messages were released unfinished" in caplog.text
+    assert "released 1 message unfinished" in caplog.text
     assert ready_messages() == 1
     gate.open.set()
     work()

@@ -12,6 +12,7 @@ from ...core.errors import ConnectionFailed
 from ...core.log_lines import get_logger
 from ...core.reliable import Popped, ReliableMessage, ReliableQueue
 from ...core.reliable.replies import read_ids_or_none
+from ...core.texts import counted
 from ...core.transport.call import Call
 from ..delivery import Delivery
 from ..lease.leases import Leases
@@ -194,9 +195,8 @@ class RecoverStep:
         if len(found) < self.room:
             self.state.choose_recovery()
         if found:
-            logger.warning(
-                "queue %s: recovered %d messages from unresponsive consumers", self.state.queue.name, len(found)
-            )
+            text = "queue %s: recovered %s from unresponsive consumers"
+            logger.warning(text, self.state.queue.name, counted(len(found)))
 
     def failed(self, error: RsmqError) -> None:
         """Try again later."""

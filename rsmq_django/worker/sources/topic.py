@@ -16,6 +16,7 @@ from typing import Any
 from ...core import Client, RsmqError, SettleResult
 from ...core.limits import MAX_BATCH
 from ...core.log_lines import get_logger
+from ...core.texts import counted
 from ...core.topic import Topic, TopicBatch
 from ...core.topic.bridge import Forwarded
 from ...core.topic.group import BEAT_EVERY_S
@@ -364,13 +365,13 @@ class TopicGroupSource(CommonSource):
         self.leases.add(deliveries)
         self._taken += deliveries
         if batch.skipped:
-            text = "%s missed %d messages: they were dropped before it read them"
-            logger.warning(text, state.group, batch.skipped)
+            text = "%s missed %s, dropped before it read that far"
+            logger.warning(text, state.group, counted(batch.skipped))
         if batch.dead_lettered:
             where = dead_letter_topic(state.topic_name)
             self._unlisted.add(where)
-            text = "%s: %d messages failed for good and moved to topic %s"
-            logger.error(text, state.group, batch.dead_lettered, where)
+            text = "%s: %s failed for good and moved to topic %s"
+            logger.error(text, state.group, counted(batch.dead_lettered), where)
         state.note_read(found=len(deliveries) + batch.dead_lettered, left=batch.left, due_ms=batch.due_ms)
         self._expect_news(state, batch.last)
 
@@ -378,8 +379,8 @@ class TopicGroupSource(CommonSource):
         if done.dead_lettered:
             where = dead_letter_topic(state.topic_name)
             self._unlisted.add(where)
-            text = "%d messages of %s are longer than queue %s allows and went to topic %s"
-            logger.error(text, done.dead_lettered, state.group, state.bridge.queue.name, where)
+            text = "%s of %s went to topic %s: longer than queue %s allows"
+            logger.error(text, counted(done.dead_lettered), state.group, where, state.bridge.queue.name)
         state.note_read(found=0, left=done.left, due_ms=None)
         self._expect_news(state, done.last)
 

@@ -20,6 +20,7 @@ from ...core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueN
 from ...core.keys import worker_key
 from ...core.log_lines import get_logger
 from ...core.stats.counters import sample
+from ...core.texts import counted
 from ...core.transport.backoff import LONGEST_WAIT_S, ReconnectBackoff
 from ...queues import get_client
 from ..delivery import WorkQueue
@@ -232,7 +233,7 @@ class Maintenance:
         except (BrokenQueue, QueueNotFound) as error:
             logger.error("messages leased by worker %s become visible when their leases expire: %s", worker_id, error)
         forget_dead(self._client, worker_id)
-        logger.warning("worker %s is stale: recovered %d messages", worker_id, count)
+        logger.warning("worker %s is stale: recovered %s", worker_id, counted(count))
 
     # -- Queues -------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from ...core.keys import worker_key
 from ...core.log_lines import get_logger
 from ...core.numbers import read_count
 from ...core.queue.replies import first_received_ms
+from ...core.texts import counted
 from ...core.transport.call import Call
 from ...tasks.interrupts import HardTimeout
 from ..delivery import Delivery, WorkQueue
@@ -108,8 +109,7 @@ def recover(
     forget(client, death.worker_id)
     begun = len(running) + len(overdue)
     if held := released + begun:
-        text = "%s held %d messages, %d of them running; all were recovered"
-        logger.warning(text, death.worker_id, held, begun)
+        logger.warning("%s held %s, %d running; recovered all", death.worker_id, counted(held), begun)
 
 
 def _count_crashes(

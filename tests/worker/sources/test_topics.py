@@ -761,5 +761,5 @@ def test_message_that_is_too_long_for_the_queue_of_its_bridge_is_logged(topic: T
     step(source)
 
     assert source.is_drained
-    assert "1 messages of" in caplog.text and "longer than queue default allows" in caplog.text
+    assert "1 message of" in caplog.text and "longer than queue default allows" in caplog.text
     assert get_queue("default").attributes().messages == 1

@@ -238,7 +238,7 @@ def test_log_has_the_number_of_recovered_messages_of_a_dead_worker(
 
     worker.is_recovered(statistics=Statistics("rsmq", "supervisor", now_ms=lambda: 0.0) if counts else None)
 
-    assert "dead held 3 messages, 1 of them running; all were recovered" in caplog.text
+    assert "dead held 3 messages, 1 running; recovered all" in caplog.text
 
 
 def test_lost_delivery_is_distinguished_from_an_earlier_delivery_of_the_same_message(
