@@ -14,7 +14,7 @@ from django.conf import settings
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.transport import backoff
 from rsmq_django.embedded import EmbeddedServer
-from rsmq_django.worker.execute import resolve
+from rsmq_django.worker.execute import invoke, resolve
 from tests import deadline, leftovers, process_state
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -75,6 +75,15 @@ def _nothing_has_been_logged_yet() -> None:
     """Forget what was logged: some lines appear once for each server or task, however many tests have the same."""
     backoff._said_at.clear()
     resolve._logged.clear()
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_has_connected_to_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget which threads have: the one of the tests, and the one of async code, which lasts as long.
+
+    The code around a function checks the connections of its thread, and most tests may not use the database.
+    """
+    monkeypatch.setattr(invoke, "_here", invoke._Checks())
 
 
 @pytest.fixture(autouse=True, scope="session")
