@@ -24,12 +24,11 @@ from .conf.options import nearest, shown
 from .conf.sections import TaskSettings
 from .conf.settings import ConnectionSettings, Settings, read_settings
 from .conf.timetable import can_read_cron
-from .core import Durability, RsmqError
+from .core import RsmqError
 from .core.errors import InvalidValue
-from .core.transport.durability import DISK_COMMAND
 from .core.transport.factories import has_credentials, service_of
 from .core.transport.handshake import find_provider
-from .queues import get_client
+from .live.durability import shortfalls
 from .tasks.task_modules import unimported_modules
 
 TAG = "rsmq"
@@ -307,38 +306,12 @@ def check_durability(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[
 
 def _check_servers(settings: Settings) -> Iterator[CheckMessage]:
     for alias in settings.connections:
-        wanted = {
-            each.durability.durability: None
-            for each in [settings.connections[alias], *_queues_on(settings, alias)]
-            if each.durability is not None
-        }
-        if wanted:
-            yield from _check_server(alias, list(wanted))
-
-
-def _queues_on(settings: Settings, alias: str) -> list[Any]:
-    return [queue for queue in settings.queues.values() if queue.connection == alias]
-
-
-def _check_server(alias: str, wanted: Sequence[Durability]) -> Iterator[CheckMessage]:
-    try:
-        info, command = get_client(alias).connection.exchange([("INFO",), ("COMMAND", "INFO", DISK_COMMAND)])
-    except RsmqError as error:
-        info, command = redis.ResponseError(str(error)), None
-    if isinstance(info, redis.RedisError):
-        said = f"The server of the connection {alias!r} could not be asked about its replicas: {info}"
-        yield checks.Warning(said, hint="Start it, or allow its user INFO, and check again.", id="rsmq.W008")
-        return
-    facts = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
-    of = f"The durability of the connection {alias!r} asks for"
-    most, has = max(each.replicas for each in wanted), int(facts.get("connected_slaves", 0))
-    if most > has:
-        said = f"{of} {most} replica{'' if most == 1 else 's'}, and its server has {has}: no send would be confirmed."
-        yield checks.Warning(said, hint="Add replicas, or lower REPLICAS.", id="rsmq.W008")
-    kinds = {each.fsync for each in wanted if each.fsync is not None}
-    if kinds and command == [None]:
-        said = f"{of} FSYNC {min(kinds)!r}, and its server does not know {DISK_COMMAND}: no send would be confirmed."
-        yield checks.Warning(said, hint="It needs Redis 7.2 or Valkey.", id="rsmq.W008")
-    elif "local" in kinds and facts.get("aof_enabled") == "0":
-        said = f"{of} FSYNC 'local', and its server has no append-only file: no send would be confirmed."
-        yield checks.Warning(said, hint="Set appendonly to yes on the server.", id="rsmq.W008")
+        try:
+            found = shortfalls(settings, alias)
+        except (RsmqError, redis.RedisError) as error:
+            said = f"The server of the connection {alias!r} could not be asked about its replicas: {error}"
+            yield checks.Warning(said, hint="Start it, or allow its user INFO, and check again.", id="rsmq.W008")
+            continue
+        for each in found:
+            text = f"{each.text[0].upper()}{each.text[1:]}."
+            yield checks.Warning(text, hint=each.hint, id="rsmq.W008")

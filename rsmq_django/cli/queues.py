@@ -54,14 +54,15 @@ def create(session: Session, /, name: str, visibility_timeout: int, delay: int, 
 def delete(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
     """Delete a queue with all its messages.
 
-    Asks for confirmation on a terminal if the queue has messages.
+    On a terminal, asks for confirmation if the queue has messages. Without a terminal it deletes without asking, like
+    the original rsmqctl.
     """
     target = session.queue(name)
     if dry_run:
         messages = target.attributes().messages
         _print_line(session, f"would delete {name} with {counted(messages)}", queue=name, would_delete=messages)
         return
-    # In a pipe it does not ask, because scripts for the original rsmqctl rely on that.
+    # Without a terminal it does not need --yes, because scripts for the original rsmqctl have none.
     if not yes and sys.stdin.isatty():
         messages = target.attributes().messages
         if messages:

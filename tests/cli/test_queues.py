@@ -115,6 +115,12 @@ def test_dry_run_of_purge_changes_nothing(rsmqctl: Run, queue: Queue):
     assert queue.attributes().messages == 1
 
 
+def test_help_of_delete_says_that_it_does_not_ask_without_a_terminal(rsmqctl: Run):
+    text = " ".join(rsmqctl("queue", "delete", "--help").output.split())
+
+    assert "Without a terminal it deletes without asking, like the original rsmqctl." in text
+
+
 def test_dry_run_of_delete_changes_nothing(rsmqctl: Run, queue: Queue):
     queue.send(b"x")
 

@@ -117,6 +117,22 @@ def test_check_of_a_deployment_reports_missing_replicas_and_append_only_files(
     assert "asks for FSYNC 'local', and its server has no append-only file" in lines[1]
 
 
+def test_check_of_a_deployment_says_that_sends_are_refused_when_the_server_demands_replicas(
+    use: Use, primary: ReplicatedServer, replica: ReplicatedServer, settings: Any
+):
+    use({"REPLICAS": 2})
+    primary.redis.config_set("min-replicas-to-write", 2)
+    try:
+        lines = found(settings)
+    finally:
+        primary.redis.config_set("min-replicas-to-write", 0)
+
+    assert lines == [
+        "rsmq.W008 The durability of the connection 'default' asks for 2 replicas, and its server has 1: the server "
+        "refuses every write: min-replicas-to-write is 2, and 1 good replica is connected."
+    ]
+
+
 def test_server_that_cannot_be_asked_is_reported(use: Use, settings: Any):
     use({"REPLICAS": 1}, url="unix:///nowhere/at/all")
     (line,) = found(settings)

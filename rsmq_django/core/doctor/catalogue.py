@@ -30,6 +30,12 @@ KINDS = {
         WARNING, "users who may send commands could take over the server; a distribution may have fixed its package"
     ),
     "replica": FindingKind(ERROR, "a replica accepts no writes, so nothing can be sent or received here"),
+    "writes-refused": FindingKind(
+        ERROR,
+        "nothing can be sent, received or acknowledged; start or reconnect replicas, or lower min-replicas-to-write. A "
+        "good replica has answered within min-replicas-max-lag",
+    ),
+    "not-durable": FindingKind(ERROR, "calls raise NotConfirmed or are refused; docs/durability.md has the conditions"),
     "evicting-policy": FindingKind(
         WARNING,
         "at its memory limit the server would delete whole queues without an error; set maxmemory-policy noeviction",

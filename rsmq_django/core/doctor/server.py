@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from ..queue.replies import read_message_id
 from .catalogue import found
@@ -18,6 +19,8 @@ CLOCK_TOLERANCE_S = 5.0
 
 SERVER = "server"
 Info = dict[str, str]
+#: Command that asks how many good replicas the server needs to accept writes.
+ASK_FOR_MINIMUM = ("CONFIG", "GET", "min-replicas-to-write")
 
 
 def examine_server(probe: Probe) -> Iterator[Finding]:
@@ -25,6 +28,7 @@ def examine_server(probe: Probe) -> Iterator[Finding]:
     info = _read_info(probe)
     yield from _check_version(info)
     yield from _check_role(info)
+    yield from _check_replicas(probe, info)
     yield from _check_memory(info)
     yield from _check_persistence(probe, info)
     yield from _check_clock(probe)
@@ -32,7 +36,12 @@ def examine_server(probe: Probe) -> Iterator[Finding]:
 
 def _read_info(probe: Probe) -> Info:
     reply = probe.ask("INFO", about="version, memory and persistence of the server")
-    lines = read_message_id(reply or b"").splitlines()
+    return read_info(reply or b"")
+
+
+def read_info(reply: bytes) -> Info:
+    """Return the fields of a reply to INFO."""
+    lines = read_message_id(reply).splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
@@ -54,6 +63,31 @@ def _check_role(info: Info) -> Iterator[Finding]:
     if info.get("role") == "slave":
         primary = f"{info.get('master_host')}:{info.get('master_port')}"
         yield found("replica", SERVER, f"the server is a replica of {primary}; connect to the primary")
+
+
+def _check_replicas(probe: Probe, info: Info) -> Iterator[Finding]:
+    if "min_slaves_good_slaves" in info:
+        reply = probe.ask(*ASK_FOR_MINIMUM, about="how many replicas the server needs to accept writes")
+        if why := why_writes_are_refused(info, reply):
+            yield found("writes-refused", SERVER, why)
+
+
+def why_writes_are_refused(info: Info, minimum: Any) -> str:
+    """Return why a primary with too few replicas refuses writes; "" if it does not.
+
+    `minimum` is the reply to ASK_FOR_MINIMUM, or anything else if the server's user may not ask.
+    """
+    if info.get("role") != "master" or "min_slaves_good_slaves" not in info:
+        return ""
+    good, needed = int(info["min_slaves_good_slaves"]), 1
+    is_known = isinstance(minimum, list) and len(minimum) == 2
+    if is_known:
+        needed = int(minimum[1])
+    if good >= needed:
+        return ""
+    are = "good replica is" if good == 1 else "good replicas are"
+    least = f"{needed}" if is_known else f"at least {needed}"
+    return f"the server refuses every write: min-replicas-to-write is {least}, and {good} {are} connected"
 
 
 def _check_memory(info: Info) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import click
+import redis
 from django.utils.module_loading import autodiscover_modules
 
 from ...cli.session import Session, Structure
@@ -15,6 +16,7 @@ from ...core.doctor import ExpectedQueue, Finding
 from ...core.doctor.catalogue import found
 from ...core.errors import PermissionDenied
 from ...core.tasks.schedules import list_entries
+from ...live.durability import shortfalls
 from ...live.expected import expected_queues
 from ...live.installation import read_installation
 from ...live.state_line import as_text, parts_of
@@ -50,10 +52,11 @@ class SettingsProject:
         return {name: queue for alias in aliases for name, queue in expected_queues(alias).items()}
 
     def reviewed(self, client: Client, findings: Sequence[Finding]) -> list[Finding]:
-        """Return the findings without those about unused dead-letter queues, and with unsigned schedules."""
+        """Return the findings without unused dead-letter queues, with unsigned schedules and unreachable durability."""
         unused = get_settings().dead_letters
         used = [one for one in findings if one.id != "not-created" or one.subject not in unused]
-        return used + _unsigned_schedules(client)
+        every = [*used, *_unsigned_schedules(client), *_unreachable_durability(client)]
+        return sorted(every, key=lambda one: -one.severity)
 
     def state(self) -> str:
         """Return the backlog, dead letters and workers of all connections on one line."""
@@ -104,6 +107,16 @@ def _unsigned_schedules(client: Client) -> list[Finding]:
         for entry in entries
         if entry.is_unsigned
     ]
+
+
+def _unreachable_durability(client: Client) -> list[Finding]:
+    """Return findings for a DURABILITY that the server cannot reach."""
+    settings = get_settings()
+    aliases = [alias for alias in settings.connections if get_client(alias) is client]
+    try:
+        return [found("not-durable", "server", each.text) for alias in aliases for each in shortfalls(settings, alias)]
+    except redis.RedisError:  # INFO is refused, which another finding reports
+        return []
 
 
 def _choose_connections(context: click.Context, _parameter: click.Parameter, aliases: tuple[str, ...]) -> None:

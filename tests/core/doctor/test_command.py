@@ -371,3 +371,19 @@ def test_evicted_keys_are_named(server: PrivateServer, monkeypatch: pytest.Monke
 
     assert "warning  server: it has evicted 12 keys since its start (evicted-keys)" in text
     assert status == 0
+
+
+def test_durability_that_cannot_be_reached_is_an_error(settings: Any, server: PrivateServer):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15, "DURABILITY": {"REPLICAS": 2}}},
+        "QUEUES": {"mail": {}},
+    }
+
+    text, status = run()
+
+    assert status == 1
+    assert text.splitlines()[:2] == [
+        "connection default: 1 finding",
+        "error    server: the durability of the connection 'default' asks for 2 replicas, and its server has 0: "
+        "no send would be confirmed (not-durable)",
+    ]

@@ -16,7 +16,7 @@ from rsmq_django.core.doctor import messages as messages_module
 from rsmq_django.core.doctor import survey as survey_module
 from rsmq_django.core.doctor.catalogue import KINDS
 from rsmq_django.core.doctor.versions import VULNERABILITIES, Version, parse_version, vulnerabilities_of
-from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.core.errors import ConnectionFailed, ServerRefused
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.tasks.workflows import create
 from rsmq_django.core.topic import Topic
@@ -409,6 +409,22 @@ def test_server_without_persistence_is_reported(client: Client, config: Any):
 
     config(save="3600 1")
     assert found(client) == {}
+
+
+def test_primary_that_refuses_writes_for_lack_of_replicas_is_an_error(server: PrivateServer, client: Client):
+    server.redis.config_set("min-replicas-to-write", 2)
+    try:
+        with pytest.raises(ServerRefused, match="NOREPLICAS"):
+            Queue("jobs", client).create()
+        finding = found(client)["writes-refused"]
+    finally:
+        server.redis.config_set("min-replicas-to-write", 0)
+
+    assert finding.severity == Severity.ERROR
+    assert (
+        finding.what == "the server refuses every write: min-replicas-to-write is 2, and 0 good replicas are connected"
+    )
+    assert "writes-refused" not in found(client)
 
 
 def test_replica_is_reported_with_its_primary(server: PrivateServer, client: Client, queue: Queue):
