@@ -187,7 +187,7 @@ class OutcomeUnknown(RedisFailure):
 
 
 class NotConfirmed(OutcomeUnknown):
-    """The write is stored on the server, but too few replicas or disks confirmed it in time: a failover may lose it."""
+    """The write was carried out, but too few replicas or disks are known to have it: a failover may lose it."""
 
     def __init__(
         self,
@@ -195,6 +195,7 @@ class NotConfirmed(OutcomeUnknown):
         results: Sequence[Any] = (),
         task_ids: Sequence[str] = (),
         message_ids: Sequence[str] = (),
+        workflow_id: str = "",
         queue_name: str = "",
     ) -> None:
         super().__init__(*args, queue_name=queue_name)
@@ -203,6 +204,8 @@ class NotConfirmed(OutcomeUnknown):
         #: Ids of the tasks that were sent, and of the messages.
         self.task_ids = list(task_ids)
         self.message_ids = list(message_ids)
+        #: Id of the workflow, all of which was sent.
+        self.workflow_id = workflow_id
 
 
 class PartlyDone(OutcomeUnknown):

@@ -274,20 +274,26 @@ def _confirm(plan: WorkflowPlan) -> None:
     """Wait as the DURABILITY of the connection says: its last write was sent."""
     sender = get_sender(plan.workflow.connection)
     if isinstance(sender, DurableClient):
-        try:
+        with _naming(plan):
             sender.confirm()
-        except NotConfirmed as error:
-            raise NotConfirmed(f"workflow {plan.workflow.id}: {error}") from error
 
 
 async def _aconfirm(plan: WorkflowPlan) -> None:
     """See _confirm()."""
     sender = get_sender(plan.workflow.connection)
     if isinstance(sender, DurableClient):
-        try:
+        with _naming(plan):
             await sender.aconfirm()
-        except NotConfirmed as error:
-            raise NotConfirmed(f"workflow {plan.workflow.id}: {error}") from error
+
+
+@contextmanager
+def _naming(plan: WorkflowPlan) -> Iterator[None]:
+    """Name the workflow in the error of its confirmation."""
+    try:
+        yield
+    except NotConfirmed as error:
+        workflow_id = plan.workflow.id
+        raise NotConfirmed(f"workflow {workflow_id} was sent: {error}", workflow_id=workflow_id) from error
 
 
 def _raise_stopped(plan: WorkflowPlan, members: int) -> NoReturn:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from rsmq_django import schedules
+from rsmq_django.core import DurableClient
 from rsmq_django.core.errors import NotConfirmed
 from rsmq_django.core.topic import Topic
-from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.queues import ensure_queue, get_client, get_queue, get_sender
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
 from rsmq_django.tasks import Concurrency, Rate, Retry, Unique, call, chain, group, map_tasks, progress_of
 from rsmq_django.topics import publish
@@ -83,26 +86,67 @@ async def test_sender_sends_everything_by_coroutines(configure: Configure, user_
     await get_client().connection.aclose()
 
 
-@pytest.mark.parametrize("role", ["sender", "worker"])
-def test_sending_can_wait_for_replicas_and_disks(
-    role: str, configure: Configure, user_with_role: UserOf, settings: Any
+@pytest.mark.parametrize("durability", [{"REPLICAS": 1}, {"REPLICAS": 1, "FSYNC": "replicas"}], ids=["wait", "waitaof"])
+@pytest.mark.parametrize("role", ["sender", "worker", "operator"])
+def test_every_form_of_sending_can_wait_for_replicas_and_disks(
+    role: str, durability: dict[str, Any], configure: Configure, user_with_role: UserOf, settings: Any
 ):
-    configure(url=user_with_role(role))
-    connection = settings.RSMQ["CONNECTIONS"]["default"]
-    sent = declare(plain)
-    senders = (
+    configure(url=user_with_role(role, topics=TOPICS))
+    waiting = {**settings.RSMQ["CONNECTIONS"]["default"], "DURABILITY": {**durability, "TIMEOUT_S": 0.01}}
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": waiting}, "RELIABLE": {"parcels": {}}}
+
+    for send in forms_of_sending():
+        with pytest.raises(NotConfirmed, match="not confirmed within"):  # the server has no replica
+            send()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("role", ["sender", "worker", "operator"])
+def test_workflow_of_a_transaction_can_wait_for_replicas(
+    role: str, configure: Configure, user_with_role: UserOf, settings: Any, caplog: pytest.LogCaptureFixture
+):
+    configure(url=user_with_role(role), on_commit=True)
+    waiting = {**settings.RSMQ["CONNECTIONS"]["default"], "DURABILITY": {"REPLICAS": 1, "TIMEOUT_S": 0.01}}
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": waiting}}
+
+    with transaction.atomic():
+        workflow = group([call(declare(plain), 1)]).enqueue()
+
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("rsmq_django")]
+    assert line.startswith(f"the transaction is committed, and workflow {workflow.id} was sent: ")
+    assert "not confirmed within" in line
+
+
+def forms_of_sending() -> list[Callable[[], Any]]:
+    """Return a function for each form of sending."""
+    sent, strict, tagged = declare(plain), declare(plain, unique=Unique()), declare(plain, tags=["a"])
+
+    def calls(task: Any) -> list[Any]:
+        return [call(task, 1), call(task, 2)]
+
+    def sender() -> DurableClient:
+        found = get_sender()
+        assert isinstance(found, DurableClient)
+        return found
+
+    return [
         lambda: sent.enqueue(1),
+        lambda: asyncio.run(sent.aenqueue(1)),
+        lambda: sent.using(run_after=LATER, priority=5).enqueue(1),
+        lambda: tagged.enqueue(1),
+        lambda: strict.enqueue(7),
         lambda: sent.enqueue_many([number] for number in range(3)),
         lambda: chain(call(sent, 1), call(sent)).enqueue(),
-        lambda: asyncio.run(group([call(sent, 1), call(sent, 2)]).aenqueue()),
-    )
-
-    for durability in ({"REPLICAS": 1}, {"REPLICAS": 1, "FSYNC": "replicas"}):  # the server has no replica
-        waiting = {**connection, "DURABILITY": {**durability, "TIMEOUT_S": 0.01}}
-        settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": waiting}}
-        for send in senders:
-            with pytest.raises(NotConfirmed, match="not confirmed within"):
-                send()
+        lambda: group(calls(sent), then=call(declare(summed))).enqueue(),
+        lambda: group(calls(strict)).enqueue(),
+        lambda: asyncio.run(group(calls(sent)).aenqueue()),
+        lambda: map_tasks(sent, range(5)),
+        lambda: get_queue("default").send(b"a"),
+        lambda: get_reliable_queue("parcels").push(task_body(sent, 1)),
+        lambda: publish("orders", "a"),
+        lambda: sender().confirm(),
+        lambda: asyncio.run(sender().aconfirm()),
+    ]
 
 
 def test_worker_runs_everything(configure: Configure, user_with_role: UserOf, server: PrivateServer):

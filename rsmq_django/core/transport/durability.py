@@ -7,12 +7,13 @@ socket. The wait costs time, and no round trip. It blocks this socket only, not 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import redis
 
-from ..errors import InvalidValue, NotConfirmed, RsmqError
+from ..errors import InvalidValue, NotConfirmed, RsmqError, without_claims
 from ..keys import confirm_key
 from .call import Call
 from .client import Client, PreparedCall, by_digest, raise_or_return
@@ -147,11 +148,26 @@ class DurableClient(Client):
 
     def confirm(self) -> None:
         """Wait until everything that any client wrote to this server before is confirmed. Raises NotConfirmed."""
-        self.run(self._covering_write())
+        with self._confirming():
+            self.run(self._covering_write())
 
     async def aconfirm(self) -> None:
         """See confirm()."""
-        await self.arun(self._covering_write())
+        with self._confirming():
+            await self.arun(self._covering_write())
+
+    @contextmanager
+    def _confirming(self) -> Iterator[None]:
+        """Raise NotConfirmed for each error: what is to be confirmed was written before, whatever the error says."""
+        try:
+            yield
+        except NotConfirmed:
+            raise
+        except RsmqError as error:
+            raise NotConfirmed(
+                f"earlier writes on {self.connection!r} are not confirmed, a failover may have lost them: "
+                f"{without_claims(error)}"
+            ) from error
 
     def _covering_write(self) -> Call[object]:
         # A server waits for the writes of the socket; replicas get all writes in order, so this one is the last.
