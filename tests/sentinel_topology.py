@@ -79,8 +79,8 @@ class Process:
         wait_until(lambda: self._answers() or not self.is_alive)
 
     def run(self, *words: str | bytes | int) -> Any:
-        """Return the reply to a command; an error reply fails the test."""
-        (reply,) = self._connection.exchange([words])
+        """Return the reply to a command; an error reply fails the test, except of a replica that loads its data."""
+        (reply,) = wait_until(lambda: self._loaded(words))
         assert not isinstance(reply, redis.RedisError), reply
         return reply
 
@@ -102,6 +102,10 @@ class Process:
         self._connection.close()
         self._process.kill()
         self._process.wait()
+
+    def _loaded(self, words: Sequence[str | bytes | int]) -> list[Any] | None:
+        replies = self._connection.exchange([words])
+        return None if isinstance(replies[0], redis.BusyLoadingError) else replies
 
     def _answers(self) -> bool:
         with contextlib.suppress(Exception):
