@@ -138,3 +138,25 @@ def test_missing_key_is_named_with_the_page(server: PrivateServer):
         client.connection.close()
 
     assert "docs/how-to/acl.md" in str(error.value)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_missing_right_of_a_topic_is_told_with_the_option_that_adds_it(server: PrivateServer, is_async: bool):
+    with user_of(server, "sender", without="hello") as url:
+        topic = Topic("orders", Client(Connection(url, timeout_s=15)))
+        with pytest.raises(PermissionDenied, match="`rsmqctl acl ROLE --topic orders` prints the rules"):
+            await topic.apublish("a") if is_async else topic.publish("a")
+        await topic.client.connection.aclose()
+        topic.client.connection.close()
+
+
+def test_missing_key_of_a_queue_is_told_with_the_option_that_adds_it(server: PrivateServer):
+    words = rules_for(server, "sender", queues=["mail"])
+    server.redis.execute_command("ACL", "SETUSER", "ann", "reset", ">secret", *words)
+    try:
+        client = Client(Connection(server.url.replace("unix://", "unix://ann:secret@"), timeout_s=15))
+        with pytest.raises(PermissionDenied, match="`rsmqctl acl ROLE --queue jobs` prints the rules"):
+            Queue("jobs", client).send(b"x")
+        client.connection.close()
+    finally:
+        server.redis.execute_command("ACL", "DELUSER", "ann")

@@ -36,6 +36,7 @@ __all__ = [
     "RsmqError",
     "ScheduleConflict",
     "ScheduleNotFound",
+    "SentinelServiceNotFound",
     "ServerRefused",
     "TooManyGroups",
     "TopicBroken",
@@ -180,6 +181,10 @@ class RedisFailure(RsmqError):
 
 class ConnectionFailed(RedisFailure):
     """No connection could be made: nothing was sent, so nothing was changed."""
+
+
+class SentinelServiceNotFound(ConnectionFailed):
+    """All sentinels answered, and none knows the service name in the URL."""
 
 
 class OutcomeUnknown(RedisFailure):

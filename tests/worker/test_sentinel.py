@@ -124,3 +124,12 @@ def test_command_line_finds_the_primary(topology: SentinelTopology, capsys: pyte
 
     assert main(["-r", topology.url.replace("mymaster", "other"), "queue", "list"]) == 1
     assert "does not know that name" in capsys.readouterr().err
+
+
+def test_name_that_no_sentinel_knows_ends_a_worker_at_the_start(topology: SentinelTopology, start_worker: StartWorker):
+    worker = start_worker("--processes", "1", url=topology.url.replace("mymaster", "mymasetr"), timeout_s="60")
+
+    assert worker.wait() == 1
+
+    assert worker.output.startswith("CommandError: cannot find the primary of 'mymasetr'")
+    assert "Correct the name in the URL" in worker.output and worker.output.count("\n") == 1

@@ -319,6 +319,8 @@ _REFUSALS = (
     redis.exceptions.TryAgainError,
     redis.BusyLoadingError,
 )
+_OF_REPLICAS = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError)
+_REPLICA = re.compile(r"READONLY|MASTERDOWN")
 _REFUSED = re.compile(r"READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|BUSY|TRYAGAIN|NOREPLICAS", re.I)
 
 
@@ -361,7 +363,16 @@ def _denied(call: Call[Any], text: str) -> str:
     commands = "" if is_named else f" It runs {', '.join(commands_of_script(call.script))}"
     keys = f" with {_named(call.keys)}" if call.keys and "key" in text else ""
     why = f"({text}){commands}{keys}"
-    return f"the server's user may not run {call.script!r} {why}; `rsmqctl acl` prints its role's rules: {RULES_PAGE}"
+    command = f"`rsmqctl acl ROLE{_acl_option(call, has_keys=bool(keys))}`"
+    return f"the server's user may not run {call.script!r} {why}; {command} prints the rules of its role: {RULES_PAGE}"
+
+
+def _acl_option(call: Call[Any], *, has_keys: bool) -> str:
+    """Return the option of `rsmqctl acl` that adds the keys of a call."""
+    if _kind_of_subject(call) == "topic":
+        return f" --topic {call.subject.partition(':')[0]}" if call.subject else " --topic NAME"
+    is_of_queue = call.script.startswith(("queue/", "tasks/enqueue"))
+    return f" --queue {call.subject}" if has_keys and call.subject and is_of_queue else ""
 
 
 def _kind_of_subject(call: Call[Any]) -> str:
@@ -386,6 +397,11 @@ def _refusal(call: Call[Any], text: str, reply: redis.RedisError, about: str) ->
         return ServerRefused(
             f"{about}slot {reply.slot_id} of the cluster is at {reply.host}:{reply.port} or on its way there, which "
             "cannot be used now; nothing was changed, try again later"
+        )
+    if isinstance(reply, _OF_REPLICAS) or _REPLICA.search(text):
+        return ServerRefused(
+            f"{about}the server is a replica, which takes no writes ({text.strip()}): the URL should name the primary, "
+            "or its sentinels; nothing was changed, try again later if this is a failover"
         )
     if _REFUSED.search(text) or isinstance(reply, _REFUSALS):
         return ServerRefused(

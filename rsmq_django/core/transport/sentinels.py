@@ -19,7 +19,7 @@ from weakref import WeakSet
 import redis
 from redis.exceptions import AuthorizationError
 
-from ..errors import ConnectionFailed, PermissionDenied, RedisFailure
+from ..errors import ConnectionFailed, PermissionDenied, RedisFailure, SentinelServiceNotFound
 from .factories import new_async_factory, new_factory
 from .handshake import CredentialsFailed
 from .sentinel_url import Address, SentinelService, shown_address
@@ -230,7 +230,9 @@ class PrimarySearch:
         text = f"cannot find the primary of {name!r} for {where}: {'; '.join(self._said)}"
         if self._errors and not self._named and all(isinstance(each, _DENIED) for each in self._errors):
             return PermissionDenied(f"{text}; correct sentinel_username and sentinel_password in the URL")
-        failure = ConnectionFailed(f"{text}; nothing was sent. {self._next_step}")
+        is_unknown = not (self._named or self._errors or self._order)  # all of them have answered
+        kind = SentinelServiceNotFound if is_unknown else ConnectionFailed
+        failure = kind(f"{text}; nothing was sent. {self._next_step}")
         failure.__cause__ = self._errors[-1] if self._errors else None
         return failure
 
@@ -269,7 +271,8 @@ class PrimarySearch:
     def _not_answered(self, error: Exception) -> None:
         assert self._asked is not None
         self._errors.append(error)
-        self._say(f"sentinel {shown_address(self._asked)} does not answer ({_why(error)})")
+        verb = "denies access" if isinstance(error, _DENIED) else "does not answer"
+        self._say(f"sentinel {shown_address(self._asked)} {verb} ({_why(error)})")
 
     def _say(self, text: str) -> None:
         self._said.append(text)

@@ -54,7 +54,7 @@ class PrimaryWatch:
                 self._backoff.over()
                 closed = self._connection.leave_former_primary(self._sentinel)
                 if closed:
-                    text = "%r has another primary now; closed %d sockets to the former one"
+                    text = "%r has another primary now; sockets to the former one that were closed: %d"
                     logger.warning(text, self._connection, closed)
         except RsmqError as error:
             self.stop()

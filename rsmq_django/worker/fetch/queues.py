@@ -15,7 +15,14 @@ from django.core.exceptions import ImproperlyConfigured
 from ...conf.options import nearest
 from ...conf.settings import QueueSettings, get_settings
 from ...core import Client, Connection, Queue, QueueAttributes
-from ...core.errors import BrokenQueue, DatabaseNotFound, PermissionDenied, QueueFull, RedisFailure
+from ...core.errors import (
+    BrokenQueue,
+    DatabaseNotFound,
+    PermissionDenied,
+    QueueFull,
+    RedisFailure,
+    SentinelServiceNotFound,
+)
 from ...core.keys import queues_key, worker_key
 from ...core.log_lines import get_logger
 from ...core.queue.replies import read_attributes
@@ -47,12 +54,13 @@ def connections_of(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> 
 def check_servers(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> None:
     """Try the connection of each of these queues once.
 
-    Raises PermissionDenied and DatabaseNotFound, which do not go away by waiting. Unavailable servers are ignored.
+    Raises PermissionDenied, DatabaseNotFound and SentinelServiceNotFound, which do not go away by waiting. Unavailable
+    servers are ignored.
     """
     for connection in connections_of(queues, reliable):
         try:
             (reply,) = connection.exchange([("TIME",)])
-        except (PermissionDenied, DatabaseNotFound):
+        except (PermissionDenied, DatabaseNotFound, SentinelServiceNotFound):
             raise
         except RedisFailure:
             continue

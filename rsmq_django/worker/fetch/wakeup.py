@@ -233,9 +233,9 @@ class Subscription:
             self._refusal_was_logged = True
             logger.warning(
                 "%s. This worker looks for messages every POLL_INTERVAL_S instead, and finds out that a running task "
-                "was cancelled when it renews the lease; the missing permission is for the channels &%s:*",
+                "was cancelled when it renews the lease; the missing permission is for the %s",
                 str(error).rstrip("."),
-                self._namespace,
+                f"channels &{self._namespace}:*" if "channel" in str(error) else "command SUBSCRIBE",
             )
 
     def stop(self) -> None:

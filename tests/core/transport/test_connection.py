@@ -368,6 +368,13 @@ def replica(server: PrivateServer) -> Iterator[Callable[[], object]]:
     server.redis.execute_command("REPLICAOF", "NO", "ONE")
 
 
+def test_error_of_a_replica_says_that_the_url_should_name_the_primary(queue: Queue, replica: Callable[[], object]):
+    replica()
+
+    with pytest.raises(ServerRefused, match="the server is a replica.*URL should name the primary, or its sentinels"):
+        queue.send(b"a")
+
+
 async def test_sockets_to_a_server_that_became_a_replica_are_closed(queue: Queue, replica: Callable[[], object]):
     connection, who = queue.client.connection, ("CLIENT", "ID")
     before, abefore = connection.exchange([who]), await connection.aexchange([who])

@@ -19,6 +19,7 @@ from rsmq_django.core.errors import (
     PermissionDenied,
     QueueExists,
     RedisFailure,
+    SentinelServiceNotFound,
     ServerRefused,
 )
 from rsmq_django.core.queue.browse import count
@@ -233,18 +234,28 @@ async def test_error_names_sentinels_service_and_next_step_when_none_answers(top
         r"sentinel 127.0.0.1:1 does not answer \(.*\); sentinel \[::1\]:2 does not answer \(.*\); "
         r"nothing was sent. Are the sentinels running there\?$"
     )
-    with pytest.raises(ConnectionFailed, match=text):
+    with pytest.raises(ConnectionFailed, match=text) as error:
         queue.send(b"a")
+    assert not isinstance(error.value, SentinelServiceNotFound)
     with pytest.raises(ConnectionFailed, match=text):
         await queue.asend(b"a")
+
+
+def test_name_that_one_of_two_sentinels_does_not_know_may_be_right(topology: SentinelTopology):
+    url = f"redis+sentinel://{topology.sentinels[0].address},127.0.0.1:1/other"
+
+    with pytest.raises(ConnectionFailed, match="does not know that name") as error:
+        Connection(url, timeout_s=PATIENCE_S).exchange([("PING",)])
+
+    assert not isinstance(error.value, SentinelServiceNotFound)
 
 
 async def test_error_names_a_service_that_no_sentinel_knows(topology: SentinelTopology):
     queue = Queue("jobs", Client(Connection(topology.url.replace(SERVICE, "other"), timeout_s=PATIENCE_S)))
     text = "sentinel 127.0.0.1:.* does not know that name; nothing was sent. Correct the name in the URL"
-    with pytest.raises(ConnectionFailed, match=text):
+    with pytest.raises(SentinelServiceNotFound, match=text):
         queue.send(b"a")
-    with pytest.raises(ConnectionFailed, match=text):
+    with pytest.raises(SentinelServiceNotFound, match=text):
         await queue.asend(b"a")
 
 
@@ -267,6 +278,7 @@ def test_sentinels_and_servers_have_their_own_users(topology: SentinelTopology):
     with pytest.raises(PermissionDenied, match="correct sentinel_username and sentinel_password") as error:
         Connection(url + asker.replace("%40", "x"), timeout_s=PATIENCE_S).exchange([("PING",)])
     assert "askx" not in str(error.value)
+    assert "denies access" in str(error.value) and "does not answer" not in str(error.value)
     with pytest.raises(PermissionDenied, match="refused the user or password"):
         Connection(url.replace("send%2F", "wrong") + asker, timeout_s=PATIENCE_S).exchange([("PING",)])
 

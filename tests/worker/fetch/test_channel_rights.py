@@ -51,6 +51,18 @@ def test_worker_without_permission_for_channels_polls_and_logs_it_once(
     assert after == before
 
 
+def test_worker_that_may_not_run_subscribe_names_the_command(
+    without_channels: None, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    server.redis.execute_command("ACL", "SETUSER", "mute", "allchannels", "-subscribe")
+
+    with working(poll_interval_s=0.05):
+        wait_until(lambda: "POLL_INTERVAL_S" in caplog.text)
+
+    (about,) = [record.message for record in caplog.records if "subscription" in record.message]
+    assert about.endswith("the missing permission is for the command SUBSCRIBE")
+
+
 def test_worker_listens_when_the_rights_are_given_later(
     without_channels: None, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
