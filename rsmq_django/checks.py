@@ -310,7 +310,7 @@ def _check_servers(settings: Settings) -> Iterator[CheckMessage]:
             found = shortfalls(settings, alias)
         except (RsmqError, redis.RedisError) as error:
             said = f"The server of the connection {alias!r} could not be asked about its replicas: {error}"
-            yield checks.Warning(said, hint="Start it, or allow its user INFO, and check again.", id="rsmq.W008")
+            yield checks.Warning(said, hint="Start it, or allow its user ROLE, and check again.", id="rsmq.W008")
             continue
         for each in found:
             text = f"{each.text[0].upper()}{each.text[1:]}."

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 import redis
 
 from ..conf.settings import Settings
 from ..core import Durability
-from ..core.doctor.server import ASK_FOR_MINIMUM, Info, read_info, why_writes_are_refused
+from ..core.doctor.server import ASK_FOR_MINIMUM, read_info, why_writes_are_refused
 from ..core.transport.connection import Reply
-from ..core.transport.durability import DISK_COMMAND
+from ..core.transport.durability import DISK_COMMAND, Fsync
+from ..core.transport.sentinels import ASK_FOR_ROLE
 from ..queues import get_client
 
 
@@ -31,38 +32,71 @@ def durabilities_of(settings: Settings, alias: str) -> list[Durability]:
 
 
 def shortfalls(settings: Settings, alias: str) -> list[Shortfall]:
-    """Return what the server of a connection lacks. Raises RsmqError, or the server's error when it refuses INFO."""
+    """Return what the server of a connection lacks. Raises RsmqError, or its error when it refuses ROLE and INFO."""
     wanted = durabilities_of(settings, alias)
     if not wanted:
         return []
-    questions = [("INFO",), ("COMMAND", "INFO", DISK_COMMAND), ASK_FOR_MINIMUM]
-    info, command, minimum = get_client(alias).connection.exchange(questions)
+    most, kinds = max(each.replicas for each in wanted), {each.fsync for each in wanted if each.fsync is not None}
+    has = _replicas(alias) if most else 0
+    disk = _waited_for_disk(alias, "local" in kinds) if kinds else None
+    return [*_missing_replicas(alias, most, has), *_missing_disks(alias, kinds, disk)]
+
+
+def _replicas(alias: str) -> int:
+    """Return the number of replicas. All roles have the command; a user of another kind may have INFO instead."""
+    connection = get_client(alias).connection
+    (role,) = connection.exchange([ASK_FOR_ROLE])
+    if not isinstance(role, redis.RedisError):
+        return len(role[2]) if role[0] == b"master" else 0
+    (info,) = connection.exchange([("INFO",)])
     if isinstance(info, redis.RedisError):
         raise info
-    facts = read_info(info)
-    return [
-        *_missing_replicas(alias, wanted, facts, minimum),
-        *_missing_disks(alias, wanted, facts, command),
-    ]
+    return int(read_info(info).get("connected_slaves", 0))
 
 
-def _missing_replicas(alias: str, wanted: Sequence[Durability], info: Info, minimum: Reply) -> Iterator[Shortfall]:
-    most, has = max(each.replicas for each in wanted), int(info.get("connected_slaves", 0))
+def _waited_for_disk(alias: str, is_local: bool) -> Reply:
+    """Return what the server says to the wait for a disk, on a socket that has written nothing: it does not wait."""
+    shared = get_client(alias).connection
+    connection = shared.with_timeout(shared.timeout_s)
+    try:
+        (reply,) = connection.exchange([(DISK_COMMAND, int(is_local), 0, 1)])
+    finally:
+        connection.close()
+    if is_local and isinstance(reply, redis.exceptions.NoPermissionError):  # a viewer, who sends nothing
+        (info,) = shared.exchange([("INFO",)])
+        if not isinstance(info, redis.RedisError) and read_info(info).get("aof_enabled") == "0":
+            return redis.ResponseError("appendonly is no")
+    return reply
+
+
+def _missing_replicas(alias: str, most: int, has: int) -> Iterator[Shortfall]:
     if most > has:
         plural = "" if most == 1 else "s"
-        result = why_writes_are_refused(info, minimum) or "no send would be confirmed"
+        result = _refused(alias) or "no send would be confirmed"
         text = f"{_of(alias)} {most} replica{plural}, and its server has {has}: {result}"
         yield Shortfall(text, "Add replicas, or lower REPLICAS.")
 
 
-def _missing_disks(alias: str, wanted: Sequence[Durability], info: Info, command: Reply) -> Iterator[Shortfall]:
-    kinds = {each.fsync for each in wanted if each.fsync is not None}
-    if kinds and command == [None]:
-        text = f"{_of(alias)} FSYNC {min(kinds)!r}, and its server does not know {DISK_COMMAND}: "
-        yield Shortfall(f"{text}no send would be confirmed", "It needs Redis 7.2 or Valkey.")
-    elif "local" in kinds and info.get("aof_enabled") == "0":
-        text = f"{_of(alias)} FSYNC 'local', and its server has no append-only file: no send would be confirmed"
-        yield Shortfall(text, "Set appendonly to yes on the server.")
+def _refused(alias: str) -> str:
+    """Return why the server refuses all writes; "" if it does not, or the user may not ask."""
+    info, minimum = get_client(alias).connection.exchange([("INFO",), ASK_FOR_MINIMUM])
+    return "" if isinstance(info, redis.RedisError) else why_writes_are_refused(read_info(info), minimum)
+
+
+def _missing_disks(alias: str, kinds: Set[Fsync], disk: Reply) -> Iterator[Shortfall]:
+    if isinstance(disk, redis.RedisError) and not isinstance(disk, redis.exceptions.NoPermissionError):
+        why, hint = _without_disks(str(disk))
+        text = f"{_of(alias)} FSYNC {min(kinds)!r}, and its server {why}: no send would be confirmed"
+        yield Shortfall(text, hint)
+
+
+def _without_disks(refusal: str) -> tuple[str, str]:
+    """Return what a server lacks that refused to wait for its disk, and the next step."""
+    if "unknown command" in refusal:
+        return f"does not know {DISK_COMMAND}", "It needs Redis 7.2 or Valkey."
+    if "appendonly" in refusal:
+        return "has no append-only file", "Set appendonly to yes on the server."
+    return f"refuses {DISK_COMMAND}: {refusal}", "Correct the server."
 
 
 def _of(alias: str) -> str:

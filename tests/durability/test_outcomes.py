@@ -10,8 +10,10 @@ import pytest
 from rsmq_django.tasks.task import Task
 from rsmq_django.worker.lease import confirmation
 from tests.durability.conftest import PATIENT_S, SHORT_S, Use
+from tests.fault_proxy import FaultProxy
 from tests.replicated_server import ReplicatedServer
-from tests.worker.workshop import declare, new_worker, queue_source, work
+from tests.support import wait_until
+from tests.worker.workshop import declare, new_worker, queue_source, work, working
 
 WAITS = {"REPLICAS": 1, "TIMEOUT_S": PATIENT_S, "ACKNOWLEDGE": True}
 NO_TIME = {"REPLICAS": 1, "TIMEOUT_S": SHORT_S, "ACKNOWLEDGE": True}
@@ -104,6 +106,46 @@ def test_missing_replica_does_not_stop_the_worker(
     told = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert len(told) == 1
     assert "outcomes of tasks are stored, but not confirmed: 0 of 1 replica" in told[0]
+
+
+@pytest.mark.usefixtures("replica")
+def test_outcomes_whose_exchange_broke_are_not_said_to_be_stored(
+    use: Use, double: Task, primary: ReplicatedServer, namespace: str, caplog: pytest.LogCaptureFixture
+):
+    with FaultProxy(primary.url) as proxy:
+        use(WAITS, url=proxy.url)
+        task_id = double.using(durability=False).enqueue(1).id
+        proxy.lose_reply_to(b"\r\nWAIT\r\n")
+        work()
+        wait = proxy.times_seen(b"\r\nWAIT\r\n")
+
+    assert wait > 1 and status(primary, namespace, task_id) == "SUCCESSFUL"
+    assert "may have been carried out or not" in caplog.text
+    assert "are stored" not in caplog.text and "refused" not in caplog.text
+
+
+def test_outcomes_that_the_server_refused_are_not_said_to_be_stored(
+    use: Use, primary: ReplicatedServer, replica: ReplicatedServer, namespace: str, caplog: pytest.LogCaptureFixture
+):
+    use(NO_TIME)
+
+    def refused(number: int) -> None:
+        primary.redis.config_set("min-replicas-to-write", 5)
+        replica.stand_still()
+
+    try:
+        task_id = declare(refused).using(durability=False).enqueue(1).id
+        with working() as worker:
+            wait_until(lambda: queue_source(worker).backoff._failures > 1)
+            told = caplog.text
+            primary.redis.config_set("min-replicas-to-write", 0)
+            replica.go_on()
+            wait_until(lambda: status(primary, namespace, task_id) == "SUCCESSFUL")
+    finally:
+        primary.redis.config_set("min-replicas-to-write", 0)
+
+    assert "NOREPLICAS" in told
+    assert "are stored" not in told
 
 
 def test_worker_says_when_outcomes_are_confirmed_again(

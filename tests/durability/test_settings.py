@@ -11,6 +11,7 @@ from django.core.management import call_command
 from rsmq_django.checks import check_durability
 from rsmq_django.conf.settings import read_settings
 from rsmq_django.core import Durability
+from rsmq_django.core.acl import rules
 from tests.durability.conftest import Use
 from tests.replicated_server import ReplicatedServer
 
@@ -146,3 +147,55 @@ def test_only_the_check_of_a_deployment_asks_the_server(use: Use, settings: Any)
 
     call_command("check", tags=["rsmq"], deploy=True, stdout=StringIO(), stderr=(err := StringIO()))
     assert "could not be asked" in err.getvalue()
+
+
+@pytest.mark.usefixtures("replica")
+@pytest.mark.parametrize("role", ["sender", "worker", "operator", "viewer"])
+def test_check_asks_with_commands_that_each_role_has(
+    role: str, use: Use, primary: ReplicatedServer, namespace: str, settings: Any
+):
+    words = [word for group in rules(role, namespace=namespace) for word in group]
+    primary.redis.execute_command("ACL", "SETUSER", role, "reset", ">secret", *words)
+    primary.redis.execute_command("ACL", "LOG", "RESET")
+    try:
+        url = primary.url.replace("redis://", f"redis://{role}:secret@")
+        use({"REPLICAS": 1, "FSYNC": "local"}, url=url)
+        assert found(settings) == []
+        assert role == "viewer" or primary.redis.acl_log() == []
+        use({"REPLICAS": 2, "FSYNC": "replicas"}, url=url)
+        (line,) = found(settings)
+        assert "asks for 2 replicas, and its server has 1: no send would be confirmed" in line
+    finally:
+        primary.redis.execute_command("ACL", "DELUSER", role)
+
+
+@pytest.mark.usefixtures("replica")
+@pytest.mark.parametrize("without", ["-role", "-info", "-role -info"])
+def test_user_without_one_of_two_commands_is_answered_by_the_other(
+    without: str, use: Use, primary: ReplicatedServer, settings: Any
+):
+    rights = ["~*", "+@all", *without.split()]
+    primary.redis.execute_command("ACL", "SETUSER", "other", "reset", "on", ">secret", *rights)
+    try:
+        use({"REPLICAS": 2}, url=primary.url.replace("redis://", "redis://other:secret@"))
+        (line,) = found(settings)
+    finally:
+        primary.redis.execute_command("ACL", "DELUSER", "other")
+    is_unknown = without == "-role -info"
+    assert ("and its server has 1: " in line, "could not be asked" in line) == (not is_unknown, is_unknown)
+
+
+@pytest.mark.usefixtures("replica")
+def test_viewer_is_told_of_a_missing_append_only_file(
+    use: Use, primary: ReplicatedServer, namespace: str, settings: Any
+):
+    words = [word for group in rules("viewer", namespace=namespace) for word in group]
+    primary.redis.execute_command("ACL", "SETUSER", "viewer", "reset", ">secret", *words)
+    primary.redis.config_set("appendonly", "no")
+    try:
+        use({"REPLICAS": 1, "FSYNC": "local"}, url=primary.url.replace("redis://", "redis://viewer:secret@"))
+        (line,) = found(settings)
+    finally:
+        primary.redis.config_set("appendonly", "yes")
+        primary.redis.execute_command("ACL", "DELUSER", "viewer")
+    assert "asks for FSYNC 'local', and its server has no append-only file" in line

@@ -17,6 +17,7 @@ from ...core.log_lines import get_logger
 from ...core.transport.call import Call
 from ...core.transport.durability import Durability, why_not_confirmed
 from ..outcomes import Settlement
+from .steps import SettleStep
 
 logger = get_logger(__name__)
 
@@ -35,8 +36,8 @@ class OutcomeConfirmation:
         self._log_at = 0.0
         self._failed = False
 
-    def steps(self, settlements: Sequence[Settlement]) -> list[ConfirmStep]:
-        """Return the steps that wait for these outcomes."""
+    def steps(self, settlements: Sequence[Settlement], sent_by: Sequence[SettleStep]) -> list[ConfirmStep]:
+        """Return the steps that wait for these outcomes, which other steps of the exchange send."""
         wanted: dict[Durability, None] = {}
         for settlement in settlements:
             asked = settlement.delivery.work_queue.settings.durability
@@ -44,7 +45,7 @@ class OutcomeConfirmation:
                 wanted[asked.durability] = None
         if not wanted or time.monotonic() < self._wait_at:
             return []
-        return [ConfirmStep(self, wait) for durability in wanted for wait in durability.waits()]
+        return [ConfirmStep(self, wait, sent_by) for durability in wanted for wait in durability.waits()]
 
     def note(self, answer: str | RsmqError) -> None:
         """Note the result of a wait."""
@@ -72,11 +73,17 @@ class ConfirmStep:
 
     confirmation: OutcomeConfirmation
     call: Call[Any]
+    sent_by: Sequence[SettleStep]
 
     def done(self, answer: str) -> None:
         """Note whether they are confirmed."""
-        self.confirmation.note(answer)
+        self._note(answer)
 
     def failed(self, error: RsmqError) -> None:
         """Note why the server refused to wait."""
-        self.confirmation.note(error)
+        self._note(error)
+
+    def _note(self, answer: str | RsmqError) -> None:
+        # Otherwise the server has stored none of them, or did not answer: they are sent, and waited for, again.
+        if any(step.is_done for step in self.sent_by):
+            self.confirmation.note(answer)

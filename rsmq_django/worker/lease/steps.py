@@ -51,6 +51,8 @@ class SettleStep:
     pending: PendingSettlements
     #: Called with the verdicts of Redis.
     on_settled: Callable[[SettleCall, Sequence[SettleResult]], None]
+    #: Whether the server has carried it out.
+    is_done: bool = field(default=False, init=False)
 
     @property
     def call(self) -> Call[list[SettleResult]]:
@@ -59,6 +61,7 @@ class SettleStep:
 
     def done(self, verdicts: Sequence[SettleResult]) -> None:
         """Note that the outcomes were delivered."""
+        self.is_done = True
         self.pending.have_arrived()
         self.on_settled(self.settle_call, verdicts)
 

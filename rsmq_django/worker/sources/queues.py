@@ -301,7 +301,8 @@ class QueueSource(BaseSource):
     def _steps(self, room: int, at_most: int) -> tuple[list[Step], FetchStep | None]:
         now, settlements = time.monotonic(), self.pending.take_settlements()
         calls = settle_calls(settlements, self.leases.completed_batches, self.event_log)
-        steps: list[Step] = [SettleStep(each, self.pending, self._note_settled) for each in calls]
+        settling = [SettleStep(each, self.pending, self._note_settled) for each in calls]
+        steps: list[Step] = [*settling]
         steps += [CleanupStep(call) for call in cleanup_calls(settlements)]
         if self._start_notes.is_time(now) or self.leases.may_be_due(now):
             self._start_notes.checked(now)
@@ -318,7 +319,7 @@ class QueueSource(BaseSource):
             steps += self.event_log.recent.steps()
         if room <= 0 and self.waiting.was_chosen:
             steps.append(StopWaitingStep(self.waiting))
-        confirm = self._confirmation.steps(settlements) if self._confirmation is not None else ()
+        confirm = self._confirmation.steps(settlements, settling) if self._confirmation is not None else ()
         if room <= 0 or self.pending.tries_late or not self.poll_schedule.is_time():
             return [*steps, *confirm], None
         self.poll_schedule.begin()
