@@ -92,7 +92,7 @@ def operate(
     model_admin.demand(request, operation.codename)
     name, seen = names_of(rows), seen_counts(request, keys)  # read before the messages are gone
     ids: list[bytes] = []
-    tally, by_place = Tally(moved_ids=ids), by_queue(seen)
+    tally, by_place, failed = Tally(moved_ids=ids), by_queue(seen), False
     tally.leave(GONE, len(seen) - sum(map(len, by_place.values())))
     for place, receive_counts in by_place.items():
         before = len(ids)
@@ -100,8 +100,11 @@ def operate(
             messages = as_seen(place, receive_counts, tally)
             operation.carry_out(place, messages, params, tally)
         except RsmqError as error:
+            failed = True
             model_admin.tell(request, explanation_of(error), is_good=False)
         _log(request, operation, place, ids[before:], params)
+    if failed and not tally.all:
+        return  # the error says it all
     is_good = not tally.stayed.total()
     model_admin.tell(request, answer(operation.title, name, sentence_of(tally)), is_good=is_good)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
 
+import redis
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -29,6 +31,8 @@ from ..core import errors
 from ..core.errors import RedisFailure, RsmqError
 from ..core.log_lines import get_logger
 from ..live.queryset import LiveQuerySet
+from ..live.texts import visible
+from ..tasks.compat import InvalidTask
 from .formats import as_number, formatted_column
 from .fragments import conditional, frame, has_stock_lists, is_fragment
 
@@ -246,17 +250,21 @@ class LiveAdmin(_ModelAdmin):
             except RsmqError as error:
                 logger.warning("admin page %s could not be made: %r", request.path, error)
                 return self._failure_page(request, error)
+            except InvalidTask as error:  # of an import of the project's tasks
+                logger.warning("admin page %s could not be made: %r", request.path, error)
+                return self._failure_page(request, error)
 
         return guarded
 
-    def _failure_page(self, request: HttpRequest, error: RsmqError) -> HttpResponse:
+    def _failure_page(self, request: HttpRequest, error: RsmqError | InvalidTask) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
-            "title": _("Redis does not answer") if isinstance(error, RedisFailure) else _("This cannot be shown"),
+            "title": title_of(error),
             "opts": self.opts,
-            "explanation": explanation_of(error),
+            "explanation": explanation_of(error) if isinstance(error, RsmqError) else visible(str(error)),
         }
-        status = 503 if isinstance(error, RedisFailure) else 404 if isinstance(error, errors.QueueNotFound) else 409
+        is_temporary = isinstance(error, (RedisFailure, InvalidTask))
+        status = 503 if is_temporary else 404 if isinstance(error, errors.QueueNotFound) else 409
         request.current_app = self.admin_site.name
         return TemplateResponse(request, "admin/rsmq/failure.html", context, status=status).render()
 
@@ -280,6 +288,8 @@ class LiveAdmin(_ModelAdmin):
         self.message_user(request, text, messages.SUCCESS if is_good else messages.WARNING)
 
 
+#: Redis 7 and Valkey append the place in a script to its errors.
+_PLACE_IN_SCRIPT = re.compile(r" script: \w+, on .*$", re.DOTALL)
 #: What to tell an operator. The error's own text may name the server's address, so it goes to the log only.
 EXPLANATIONS: tuple[tuple[type[RsmqError], Callable[[], str]], ...] = (
     (
@@ -296,8 +306,28 @@ EXPLANATIONS: tuple[tuple[type[RsmqError], Callable[[], str]], ...] = (
 )
 
 
+def title_of(error: Exception) -> str:
+    """Return the title of the page about an error."""
+    if isinstance(error, errors.PermissionDenied):
+        return _("Redis denies access")
+    return _("Redis does not answer") if isinstance(error, RedisFailure) else _("This cannot be shown")
+
+
+def _denial(reply: redis.RedisError) -> str:
+    """Return a sentence about a reply of the server, which names the user or the command, and no address."""
+    text = visible(_PLACE_IN_SCRIPT.sub("", str(reply)))
+    if isinstance(reply, redis.AuthenticationError):
+        return _("Redis refused the user or the password of the connection (%(reply)s).") % {"reply": text}
+    return _(
+        "The Redis user has no permission for this command (%(reply)s). “rsmqctl acl viewer” prints the rules of a "
+        "user for all pages, “rsmqctl acl operator” those for their actions, too."
+    ) % {"reply": text}
+
+
 def explanation_of(error: RsmqError) -> str:
     """Return a sentence about an error."""
+    if isinstance(error, errors.PermissionDenied) and isinstance(error.__cause__, redis.RedisError):
+        return _denial(error.__cause__)
     for kind, text in EXPLANATIONS:
         if isinstance(error, kind):
             return text()

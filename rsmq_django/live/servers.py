@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from ..conf.settings import get_settings
 from ..core import Client
-from ..core.errors import RedisFailure, RsmqError
+from ..core.errors import PermissionDenied, RedisFailure, RsmqError
 from ..core.queue.listing import MAX_QUEUES, QueueSummary, overview
 from ..core.queue.queue import list_queues
 from ..core.transport.call import Call
@@ -29,8 +29,14 @@ def from_each(read: Callable[[str, Client], T], notes: list[str]) -> list[T]:
             errors.append((alias, error))
     if errors and not answers:
         raise errors[0][1]
-    notes += [_("The connection “%(alias)s” cannot be reached.") % {"alias": alias} for alias, _error in errors]
+    notes += [_note_of(error) % {"alias": alias} for alias, error in errors]
     return answers
+
+
+def _note_of(error: RedisFailure) -> str:
+    if isinstance(error, PermissionDenied):
+        return _("The Redis user of the connection “%(alias)s” has no permission.")
+    return _("The connection “%(alias)s” cannot be reached.")
 
 
 def all_places(notes: list[str]) -> list[QueueRef]:

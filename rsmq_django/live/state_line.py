@@ -44,11 +44,14 @@ def as_text(parts: Sequence[StatePart]) -> str:
 
 def parts_of(state: Installation) -> list[StatePart]:
     """Return the parts of the line."""
-    unknown = [
-        StatePart("unknown", _("the connection “%(alias)s” does not answer") % {"alias": alias})
-        for alias in state.unknown
-    ]
+    unknown = [StatePart("unknown", _why_unknown(state, alias) % {"alias": alias}) for alias in state.unknown]
     return [*_backlog(state), *_failures(state), _workers(state), *unknown] if state.is_known else unknown
+
+
+def _why_unknown(state: Installation, alias: str) -> str:
+    if alias in state.denied:
+        return _("the Redis user of the connection “%(alias)s” has no permission")
+    return _("the connection “%(alias)s” does not answer")
 
 
 def _backlog(state: Installation) -> Iterator[StatePart]:

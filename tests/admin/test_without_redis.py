@@ -8,9 +8,12 @@ from django.test import Client as Browser
 
 from rsmq_django.core import Queue
 from rsmq_django.queues import ensure_queue
+from rsmq_django.tasks.compat import InvalidTask
 from tests import redis_server
+from tests.acl_users import user_of
 from tests.admin.conftest import MESSAGES, QUEUES
 from tests.admin.pages import rows_of, text_of
+from tests.admin.test_message_page import bury
 from tests.redis_server import PrivateServer
 
 NOWHERE = "redis://:hunter2@127.0.0.1:1/0"
@@ -106,3 +109,60 @@ def test_a_server_that_refuses_is_reported(browser: Browser, settings: Any, serv
         assert "has no permission for this command" in text_of(browser.get(f"{QUEUES}mail/failures/"))
     finally:
         server.redis.execute_command("ACL", "DELUSER", "looker")
+
+
+# -- A user of the server without rights ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def as_sender(settings: Any, server: PrivateServer, mail: Queue, dead: Queue) -> Iterator[None]:
+    """The project connects as a user with the role of a sender, who may not read what the pages show."""
+    with user_of(server, "sender", without="hello") as url:
+        settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": url, "TIMEOUT_S": 15}}}
+        yield
+
+
+def test_page_without_a_right_names_the_reply_and_the_command_for_the_rules(browser: Browser, as_sender: None):
+    page = browser.get("/admin/rsmq/worker/")
+
+    text = text_of(page)
+    assert page.status_code == 503 and "Redis denies access" in text and "Redis does not answer" not in text
+    assert "has no permission for this command (" in text and "rsmqctl acl viewer" in text
+    assert "run" in text.partition("for this command (")[2].partition(")")[0]
+
+
+def test_index_says_that_the_user_has_no_permission(browser: Browser, as_sender: None):
+    text = text_of(browser.get("/admin/"))
+
+    assert "the Redis user of the connection “default” has no permission" in text and "does not answer" not in text
+
+
+def test_retry_without_a_right_shows_the_error_and_no_outcome(
+    browser: Browser, dead: Queue, settings: Any, server: PrivateServer
+):
+    message_id = bury(server, dead)
+    with user_of(server, "viewer", without="hello") as url:
+        settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": url, "TIMEOUT_S": 15}}}
+        data = {"action": "redrive", "_selected_action": [f"mail-dead/{message_id}"], "post": "yes"}
+        text = text_of(browser.post(f"{MESSAGES}?queue=mail-dead", data, follow=True))
+
+    assert "has no permission for this command" in text
+    assert "0 of 0 done" not in text
+
+
+# -- Tasks that cannot be imported ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["/admin/rsmq/run/", "/admin/rsmq/registeredtask/"])
+def test_page_that_needs_the_tasks_names_the_error_when_they_cannot_be_imported(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, url: str
+):
+    def fail(*_names: str) -> None:
+        raise InvalidTask("Queue 'mial' is not in RSMQ['QUEUES'].")
+
+    monkeypatch.setattr("rsmq_django.tasks.catalogue.autodiscover_modules", fail)
+
+    page = browser.get(url)
+
+    assert page.status_code == 503
+    assert "Queue 'mial' is not in RSMQ['QUEUES']." in text_of(page) and "Log out" in text_of(page)

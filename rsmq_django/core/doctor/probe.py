@@ -11,10 +11,12 @@ from ..errors import PermissionDenied, RsmqError
 from ..transport.call import Call
 from ..transport.client import Client
 from .catalogue import found
-from .finding import Finding
+from .finding import Finding, Severity
 
 T = TypeVar("T")
 
+#: The subject of findings about the server.
+SERVER = "server"
 #: How many queues are examined in one round trip.
 CALLS_AT_A_TIME = 100
 
@@ -25,6 +27,7 @@ class Probe:
     def __init__(self, client: Client) -> None:
         self.client = client
         self._refused: dict[str, str] = {}
+        self._asked_count = self._refused_count = 0
 
     def ask(self, *command: str | int, about: str | None) -> Any | None:
         """Return the reply to a plain command, or None when the server refuses it.
@@ -32,7 +35,9 @@ class Probe:
         The refusal becomes a finding with `about` as its subject, unless that is None.
         """
         (reply,) = self.client.connection.exchange([command])
+        self._asked_count += 1
         if isinstance(reply, redis.ResponseError):
+            self._refused_count += 1
             if about is not None:
                 self._refused.setdefault(about, f"{command[0]}: {reply}")
             return None
@@ -46,7 +51,9 @@ class Probe:
         """Yield the result of each call, None for calls that the server's user may not run."""
         for first in range(0, len(calls), CALLS_AT_A_TIME):
             for result in self.client.run_many(calls[first : first + CALLS_AT_A_TIME]):
+                self._asked_count += 1
                 if isinstance(result, PermissionDenied):
+                    self._refused_count += 1
                     self._refused.setdefault(about, str(result))
                     yield None
                 elif isinstance(result, RsmqError):
@@ -56,4 +63,11 @@ class Probe:
 
     def findings(self) -> list[Finding]:
         """Return the findings about the refused commands."""
-        return [found("not-allowed", about, f"no permission to read: {said}") for about, said in self._refused.items()]
+        notes = [found("not-allowed", about, f"no permission to read: {said}") for about, said in self._refused.items()]
+        if 2 * self._refused_count <= self._asked_count:
+            return notes
+        what = (
+            f"the server's user was refused {self._refused_count} of {self._asked_count} questions; "
+            "`rsmqctl acl viewer` prints the rules of a user who may ask them"
+        )
+        return [found("not-allowed", SERVER, what, severity=Severity.ERROR), *notes]

@@ -9,7 +9,7 @@ from typing import Any
 from ..queue.replies import read_message_id
 from .catalogue import found
 from .finding import Finding, Severity
-from .probe import Probe
+from .probe import SERVER, Probe
 from .versions import Version, parse_version, vulnerabilities_of
 
 OLDEST_SERVER: Version = (6, 2, 0)
@@ -17,7 +17,6 @@ OLDEST_SERVER: Version = (6, 2, 0)
 FULL_FROM = 0.9
 CLOCK_TOLERANCE_S = 5.0
 
-SERVER = "server"
 Info = dict[str, str]
 #: Command that asks how many good replicas the server needs to accept writes.
 ASK_FOR_MINIMUM = ("CONFIG", "GET", "min-replicas-to-write")

@@ -16,6 +16,7 @@ from rsmq_django.core.doctor import server as server_module
 from rsmq_django.core.tasks.processes import ProcessRecord, describe
 from rsmq_django.queues import ensure_queue, get_client, get_queue, pause_queue
 from rsmq_django.worker.lease.inflight import send_heartbeats
+from tests.acl_users import user_of
 from tests.redis_server import PrivateServer
 
 PLAIN: dict[Any, Any] = {"vt": "30", "delay": "0", "maxsize": "65536", "created": "1", "modified": "1"}
@@ -387,3 +388,12 @@ def test_durability_that_cannot_be_reached_is_an_error(settings: Any, server: Pr
         "error    server: the durability of the connection 'default' asks for 2 replicas, and its server has 0: "
         "no send would be confirmed (not-durable)",
     ]
+
+
+def test_user_who_may_read_almost_nothing_ends_it_badly(settings: Any, server: PrivateServer):
+    with user_of(server, "sender", without="hello") as url:
+        settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": url, "TIMEOUT_S": 15}}}
+        text, status = run()
+
+    assert status == 1
+    assert re.search(r"error +server: the server's user was refused \d+ of \d+ questions; .*rsmqctl acl viewer", text)

@@ -562,12 +562,13 @@ def test_doctor_with_the_rights_of_the_documentation_sees_everything(server: Pri
     assert kinds == {"stray-index"}
 
 
-def test_user_without_any_rights_gets_notes_and_no_error(client_as: Any):
+def test_user_without_any_rights_gets_notes_and_an_error_about_them(client_as: Any):
     nobody = client_as("reset on >secret -@all +hello +auth +select")
 
     findings = examine(nobody)
 
     assert {one.id for one in findings} == {"not-allowed"}
+    assert [one.subject for one in findings if one.severity == Severity.ERROR] == ["server"]
     assert all("secret" not in f"{one}" for one in findings)
 
 
