@@ -73,7 +73,7 @@ def _settings_stay_as_they_are(_process_stays_as_it_was: None) -> Iterator[None]
 @pytest.fixture(autouse=True)
 def _nothing_has_been_logged_yet() -> None:
     """Forget what was logged: some lines appear once for each server or task, however many tests have the same."""
-    backoff._said_at.clear()
+    backoff._outages.clear()
     resolve._logged.clear()
 
 

@@ -29,7 +29,7 @@ from tests.worker.still_clock import StillClock
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
-    monkeypatch.setattr(backoff, "_said_at", {})
+    monkeypatch.setattr(backoff, "_outages", {})
     return StillClock(monkeypatch, backoff, batch_size, time_limit)
 
 

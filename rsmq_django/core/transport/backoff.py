@@ -1,11 +1,12 @@
 """Backoff of reconnects while Redis cannot be reached, and one log line per minute about it.
 
 Each of the connections of a process to a server has its own backoff. They share the log lines: one for the failure, and
-one when the server works again.
+one when the server works again for all of them: one that only reads works on a server that refuses all writes.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -22,9 +23,26 @@ LOG_EVERY_S = 60.0
 
 #: Errors that concern the server as a whole, and not a single call.
 _OF_A_SERVER = (ConnectionFailed, OutcomeUnknown, ServerRefused)
-#: URL of each server that fails -> monotonic time of the last log line about it.
-_said_at: dict[str, float] = {}
-os.register_at_fork(after_in_child=_said_at.clear)
+
+
+class Outage:
+    """The failure of a server, for all connections of the process."""
+
+    def __init__(self, now: float) -> None:
+        self.began = now
+        #: Time of the last log line.
+        self.said_at = -math.inf
+        #: Connections that failed -> how long they count as failing if they are not tried again.
+        self.failing: dict[ReconnectBackoff, float] = {}
+
+    def is_over(self, now: float) -> bool:
+        """Return whether no connection fails any more."""
+        return all(until < now for until in list(self.failing.values()))
+
+
+#: URL of each server that fails -> its outage.
+_outages: dict[str, Outage] = {}
+os.register_at_fork(after_in_child=_outages.clear)
 
 
 class ReconnectBackoff:
@@ -74,16 +92,27 @@ class ReconnectBackoff:
         self._is_of_server = bool(self._server) and isinstance(error, _OF_A_SERVER)
         if not self._is_of_server:
             return self._failures == 1 or now - self._logged >= LOG_EVERY_S
-        said_at = _said_at.get(self._server)
-        if said_at is not None and now - said_at < LOG_EVERY_S:
+        outage = _outages.setdefault(self._server, Outage(now))
+        outage.failing[self] = self.next_try_at + LONGEST_WAIT_S
+        if now - outage.said_at < LOG_EVERY_S:
             return False
-        _said_at[self._server] = now
+        outage.said_at = now
         return True
 
     def over(self) -> None:
         """Record a success, which ends the backoff."""
         if self.is_on:
-            was_said = _said_at.pop(self._server, None) is not None
-            if was_said or not self._is_of_server:
+            if not self._is_of_server:
                 logger.info("%s: works again after %.1f s", self._where, time.monotonic() - self._began)
             self._failures, self.next_try_at = 0, 0.0
+        if _outages:
+            self._end_outage()
+
+    def _end_outage(self) -> None:
+        """Log that the server works again if this was the last connection that failed."""
+        outage, now = _outages.get(self._server), time.monotonic()
+        if outage is None:
+            return
+        outage.failing.pop(self, None)
+        if outage.is_over(now) and _outages.pop(self._server, None) is not None:
+            logger.info("%s: works again after %.1f s", self._where, now - outage.began)

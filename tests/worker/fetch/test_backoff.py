@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from rsmq_django.core import Connection
-from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
+from rsmq_django.core.errors import BrokenQueue, ConnectionFailed, ServerRefused
 from rsmq_django.core.transport import backoff as backoff
 from rsmq_django.core.transport.backoff import ReconnectBackoff
 from tests.fault_proxy import FaultProxy
@@ -18,7 +18,7 @@ from tests.worker.workshop import Configure, queue_source, working
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(backoff, "_said_at", {})
+    monkeypatch.setattr(backoff, "_outages", {})
     caplog.set_level(logging.INFO, logger="rsmq_django")
 
 
@@ -71,6 +71,49 @@ def test_next_outage_of_a_server_is_logged_again(caplog: pytest.LogCaptureFixtur
         fetches.over()
 
     assert len(lines(caplog, logging.ERROR)) == len(lines(caplog, logging.INFO)) == 2
+
+
+def test_server_works_again_when_it_does_for_all_connections(caplog: pytest.LogCaptureFixture):
+    server = Connection("redis://one")
+    reads, writes = ReconnectBackoff("reads", server=server), ReconnectBackoff("writes", server=server)
+
+    for _ in range(5):  # a server that refuses all writes
+        writes.note(ServerRefused("NOREPLICAS"))
+        reads.note(ServerRefused("NOREPLICAS"))
+        reads.over()
+    assert (len(lines(caplog, logging.ERROR)), lines(caplog, logging.INFO)) == (1, [])
+    writes.over()
+
+    (line,) = lines(caplog, logging.INFO)
+    assert line.startswith("writes: works again after")
+
+
+def test_connection_that_fails_longer_than_the_others_logs_no_outage_of_its_own(caplog: pytest.LogCaptureFixture):
+    server = Connection("redis://one")
+    fetches, wake_ups = ReconnectBackoff("fetches", server=server), ReconnectBackoff("wake-ups", server=server)
+
+    for each in (fetches, wake_ups):
+        each.note(ConnectionFailed("away"))
+    fetches.over()
+    wake_ups.note(ConnectionFailed("away"))
+    wake_ups.over()
+
+    assert len(lines(caplog, logging.ERROR)) == len(lines(caplog, logging.INFO)) == 1
+
+
+def test_connection_that_is_not_used_any_more_does_not_prolong_the_outage(caplog: pytest.LogCaptureFixture):
+    server = Connection("redis://one")
+    fetches, unused = ReconnectBackoff("fetches", server=server), ReconnectBackoff("unused", server=server)
+    for each in (fetches, unused):
+        each.note(ConnectionFailed("away"))
+    fetches.over()
+    assert lines(caplog, logging.INFO) == []
+
+    outage = backoff._outages[server.url]
+    outage.failing[unused] -= 2 * backoff.LONGEST_WAIT_S
+    fetches.over()
+
+    assert len(lines(caplog, logging.INFO)) == 1
 
 
 def test_process_logs_one_line_when_its_server_is_unreachable(
