@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rsmq_django.core import Client, Connection, Durability, DurableClient, Queue, RsmqError
-from rsmq_django.core.errors import InvalidValue, NotConfirmed, OutcomeUnknown, QueueNotFound
+from rsmq_django.core.errors import InvalidValue, NotConfirmed, OutcomeUnknown, QueueNotFound, ServerRefused
 from rsmq_django.core.queue.browse import count
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topic import Topic
@@ -278,3 +279,46 @@ class ClosingConnection(Connection):
         replies = await super().aexchange(commands)
         await self.aclose()
         return replies
+
+
+# -- Servers that refuse writes ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refused(client: Client, primary: ReplicatedServer, replica: ReplicatedServer) -> Iterator[Queue]:
+    """A queue that waits for two replicas, while the primary refuses all writes because it has one."""
+    queue = queue_of(client, Durability(replicas=2, timeout_s=5.0))
+    primary.redis.config_set("min-replicas-to-write", 2)
+    yield queue
+    primary.redis.config_set("min-replicas-to-write", 0)
+
+
+def test_send_that_is_refused_for_lack_of_replicas_leaves_its_socket_and_does_not_wait_for_them(
+    client: Client, refused: Queue
+):
+    for _ in range(2):
+        with pytest.raises(ServerRefused, match="NOREPLICAS.*nothing was changed"):
+            refused.send("hello")
+        assert [link._sock for link in client.connection._idle] == [None]
+
+
+async def test_async_send_that_is_refused_for_lack_of_replicas_does_not_wait_for_them(client: Client, refused: Queue):
+    for _ in range(2):
+        with pytest.raises(ServerRefused, match="NOREPLICAS.*nothing was changed"):
+            await refused.asend("hello")
+        pool = await client.connection._loop_pool()
+        assert [link.is_connected for link in pool.idle] == [False]
+
+
+def test_send_after_the_refusal_gets_its_own_answers(
+    client: Client, primary: ReplicatedServer, replica: ReplicatedServer
+):
+    queue = queue_of(client, ONE_REPLICA)
+    primary.redis.config_set("min-replicas-to-write", 2)
+    try:
+        with pytest.raises(ServerRefused):
+            queue.send("hello")
+    finally:
+        primary.redis.config_set("min-replicas-to-write", 0)
+
+    assert queue.send_many(["a", "b"]) and messages(replica, client) == 2

@@ -31,7 +31,7 @@ from .read_timeout import Silence
 from .sentinel_url import Address
 from .sentinels import ASK_FOR_ROLE, SWITCHES, Sentinels
 from .tls import tls_remedy
-from .waits import lesser, some_done, waits_of
+from .waits import WAITS, lesser, some_done, waits_of
 from .wire import Wire
 
 Command = tuple[str | bytes | int, ...]
@@ -116,7 +116,10 @@ class Connection:
     def exchange(self, commands: Sequence[Request]) -> list[Reply]:
         """Send all commands in one write and return their replies in order; error replies are returned, not raised."""
         link = self._take()
-        replies = self._converse(link, packed(commands), len(commands))
+        if commands and commands[-1][0] in WAITS:
+            replies = self._converse_and_wait(link, commands)
+        else:
+            replies = self._converse(link, packed(commands), len(commands))
         if link.is_elsewhere:
             self._follow(link, commands, replies)
         self._idle.append(link)
@@ -211,7 +214,7 @@ class Connection:
             self._connected(link)
         except RedisFailure:
             return
-        answers = self._converse(link, packed([commands[at] for at in places]), len(places))
+        answers = self._converse_and_wait(link, [commands[at] for at in places])
         link.is_elsewhere = MovedError in map(type, answers)
         for at, answer in zip(places, answers, strict=True):
             replies[at] = answer
@@ -232,6 +235,18 @@ class Connection:
         if not (waits := waits_of(commands)):
             return places
         return [] if some_done(commands, replies) else sorted({*places, *waits})
+
+    def _converse_and_wait(self, link: Any, commands: Sequence[Request]) -> list[Reply]:
+        """Send commands, with waits at their end or none, and return the replies.
+
+        A server that refuses writes for lack of replicas answers a wait only when its time is over: it is not read.
+        """
+        asked = len(commands) - len(waits_of(commands))
+        replies = self._converse(link, packed(commands), asked)
+        if _is_in_vain(commands, replies):
+            link.disconnect()  # its late replies would be taken for others
+            return [*replies, *_not_waited(len(commands) - asked)]
+        return [*replies, *self._converse(link, b"", len(commands) - asked)]
 
     def _converse(self, link: Any, request: bytes, count: int) -> list[Reply]:
         replies: list[Reply] = []
@@ -375,26 +390,40 @@ class Connection:
         link = await pool.take(self.timeout_s)
         if self._route.is_curious:
             self._route.learn(link, (await self._aconverse(link, [ASK_FOR_NODES]))[0])
-        replies = await self._aconverse(link, commands)
+        replies = await self._aconverse_and_wait(link, commands)
         if link.is_elsewhere:
             await self._afollow(pool, link, commands, replies)
         pool.idle.append(link)
         return replies
 
-    async def _aconverse(self, link: Any, commands: Sequence[Command]) -> list[Reply]:
+    async def _aconverse_and_wait(self, link: Any, commands: Sequence[Command]) -> list[Reply]:
+        """See _converse_and_wait()."""
+        if not commands or commands[-1][0] not in WAITS:
+            return await self._aconverse(link, commands)
+        asked = len(commands) - len(waits_of(commands))
+        replies = await self._aconverse(link, commands, asked)
+        if _is_in_vain(commands, replies):
+            await link.disconnect(nowait=True)
+            return [*replies, *_not_waited(len(commands) - asked)]
+        return [*replies, *await self._aconverse(link, (), len(commands) - asked)]
+
+    async def _aconverse(self, link: Any, commands: Sequence[Command], count: int | None = None) -> list[Reply]:
+        """Send commands, and return `count` replies, by default all of them."""
+        count = len(commands) if count is None else count
         replies: list[Reply] = []
         silence: Silence = link.silence
         try:
             # Our own timeout: before Python 3.12, redis-py's wait_for() sometimes loses a cancellation.
             async with asyncio.timeout(self.timeout_s) as timeout:
-                await link.send_packed_command(packed(commands), check_health=False)
+                if commands:
+                    await link.send_packed_command(packed(commands), check_health=False)
                 silence.begin(timeout, self.timeout_s)
-                for _ in commands:
+                for _ in range(count):
                     replies.append(await _aread(link))
                 return replies
         except _REFUSED_ALL as error:
             await link.disconnect(nowait=True)
-            return _refused(self.url, error, replies, len(commands))
+            return _refused(self.url, error, replies, count)
         except _LOST as error:
             await link.disconnect(nowait=True)
             self._route.leave(link)
@@ -434,7 +463,7 @@ class Connection:
             await pool.connect(link, self.timeout_s)
         except RedisFailure:
             return
-        answers = await self._aconverse(link, [commands[at] for at in places])
+        answers = await self._aconverse_and_wait(link, [commands[at] for at in places])
         link.is_elsewhere = MovedError in map(type, answers)
         for at, answer in zip(places, answers, strict=True):
             replies[at] = answer
@@ -616,6 +645,15 @@ def _noted(link: Any, error: redis.ResponseError) -> redis.ResponseError:
 def _lacks_replicas(reply: Reply) -> bool:
     """Return whether a server refused a write because it has too few replicas (min-replicas-to-write)."""
     return isinstance(reply, redis.ResponseError) and "NOREPLICAS " in str(reply)
+
+
+def _is_in_vain(commands: Sequence[Request], replies: Sequence[Reply]) -> bool:
+    """Return whether a server refused all commands before the waits, some of them for lack of replicas."""
+    return any(map(_lacks_replicas, replies)) and not some_done(commands[: len(replies)], replies)
+
+
+def _not_waited(count: int) -> list[redis.ResponseError]:
+    return [redis.ResponseError("nothing was carried out that could be waited for") for _ in range(count)]
 
 
 def _subscribed(link: Any, url: str, channels: Sequence[str], *, markers: Sequence[str] = ()) -> Listener:

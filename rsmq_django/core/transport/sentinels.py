@@ -239,7 +239,7 @@ class PrimarySearch:
     @property
     def _next_step(self) -> str:
         if self._named:
-            return "Sentinels promote a replica after down-after-milliseconds; until then nothing can be sent"
+            return "Sentinels promote a replica if it stays away for down-after-milliseconds"
         if self._errors:
             return "Are the sentinels running there?"
         return "Correct the name in the URL; `SENTINEL MASTERS` lists the names that a sentinel knows"

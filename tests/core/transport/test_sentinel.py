@@ -208,6 +208,19 @@ def test_primary_without_enough_replicas_says_so(topology: SentinelTopology):
     assert queue.send(b"a")
 
 
+def test_durable_send_to_a_primary_without_enough_replicas_waits_for_none(topology: SentinelTopology):
+    plain = queue_at(topology.url)
+    queue = Queue("jobs", DurableClient(plain.client, Durability(replicas=5, timeout_s=5.0)))
+    topology.primary.run("CONFIG", "SET", "min-replicas-to-write", 5)
+    try:
+        for _ in range(2):  # the first asks the sentinels for another primary, and is sent again
+            with pytest.raises(ServerRefused, match="NOREPLICAS.*nothing was changed, try again later"):
+                queue.send(b"a")
+            assert [link._sock for link in plain.client.connection._idle] == [None]  # left before the wait was over
+    finally:
+        topology.primary.run("CONFIG", "SET", "min-replicas-to-write", 0)
+
+
 # -- Sentinels --------------------------------------------------------------------------------------------------------
 
 
