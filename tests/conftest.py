@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.transport import backoff
+from rsmq_django.core.transport import backoff, handshake
 from rsmq_django.embedded import EmbeddedServer
 from rsmq_django.worker.execute import invoke, resolve
 from tests import deadline, leftovers, process_state
@@ -60,6 +60,12 @@ def monkeypatch(_process_stays_as_it_was: None) -> Iterator[pytest.MonkeyPatch]:
     """Put attributes back before the state is compared; the first to ask for this fixture is a plugin."""
     with pytest.MonkeyPatch.context() as patch:
         yield patch
+
+
+@pytest.fixture(autouse=True)
+def _sockets_are_named_as_those_of_an_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the role that a command took, as a program, in an earlier test of this process."""
+    monkeypatch.setattr(handshake, "_process_role", handshake.APPLICATION)
 
 
 @pytest.fixture(autouse=True)
