@@ -80,7 +80,9 @@ class Process:
 
     def run(self, *words: str | bytes | int) -> Any:
         """Return the reply to a command; an error reply fails the test, except of a replica that loads its data."""
-        (reply,) = wait_until(lambda: self._loaded(words))
+        replies = wait_until(lambda: self._loaded(words))
+        assert replies is not None
+        (reply,) = replies
         assert not isinstance(reply, redis.RedisError), reply
         return reply
 
@@ -103,7 +105,7 @@ class Process:
         self._process.kill()
         self._process.wait()
 
-    def _loaded(self, words: Sequence[str | bytes | int]) -> list[Any] | None:
+    def _loaded(self, words: tuple[str | bytes | int, ...]) -> list[Any] | None:
         replies = self._connection.exchange([words])
         return None if isinstance(replies[0], redis.BusyLoadingError) else replies
 
