@@ -40,6 +40,15 @@ def unimported_modules() -> list[tuple[AppConfig, str]]:
     return [(app, name) for app, name in found if name not in sys.modules]
 
 
+def project_modules() -> Iterator[Path]:
+    """Yield the files with source of the project's apps, without importing them."""
+    libraries = [Path(place) for place in {*site.getsitepackages(), sysconfig.get_path("stdlib")}]
+    for app in apps.get_app_configs():
+        place = Path(app.path)
+        if not any(place.is_relative_to(library) for library in libraries):
+            yield from islice(_modules_in(place), MAX_FILES)
+
+
 def _candidates() -> Iterator[tuple[AppConfig, str]]:
     libraries = [Path(place) for place in {*site.getsitepackages(), sysconfig.get_path("stdlib")}]
     seen: set[Path] = set()

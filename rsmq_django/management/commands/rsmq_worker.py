@@ -24,7 +24,7 @@ from ...tasks.compat import InvalidTask, task_backends
 from ...tasks.topic_task import check_topic_tasks, registered_topic_tasks
 from ...worker.fetch.queues import check_servers, split_reliable
 from ...worker.supervise.probes import PidFileTaken, ProbeOptions
-from ...worker.supervise.reload import run_with_reload
+from ...worker.supervise.reload import modification_times, run_with_reload
 from ...worker.supervise.supervisor import Supervisor, SupervisorOptions
 from ...worker.worker import WorkerOptions, random_worker_id
 from ..arguments import SuggestingCommand
@@ -66,6 +66,12 @@ class Command(SuggestingCommand):
         """Declare the options; options without a default use RSMQ["WORKER"]."""
         add_worker_arguments(parser)
 
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Note the times of source files before the system checks import them."""
+        self._reloads = wants_reload(options)
+        self._before = modification_times() if self._reloads else {}
+        return super().execute(*args, **options)
+
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the supervisor."""
         if getattr(self, "_called_from_command_line", False):
@@ -79,9 +85,9 @@ class Command(SuggestingCommand):
         except (ImproperlyConfigured, InvalidTask, RsmqError) as error:
             raise CommandError(str(error)) from error
         options["reliable"] = reliable
-        if not wants_reload(options):
+        if not self._reloads:
             sys.exit(self._run(queues, options))
-        sys.exit(run_with_reload(lambda lifeline: self._run(queues, options, lifeline=lifeline)))
+        sys.exit(run_with_reload(lambda lifeline: self._run(queues, options, lifeline=lifeline), self._before))
 
     def _run(self, queues: list[QueueSettings], options: dict[str, Any], *, lifeline: int | None = None) -> int:
         try:

@@ -9,18 +9,20 @@ started again after another change.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 
 from django.utils.autoreload import StatReloader, autoreload_started, get_child_arguments
 
 from ...core.log_lines import get_logger
+from ...tasks.task_modules import project_modules
 from ..fetch.wakeup import Wakeup
 from ..stopping import STOP_SIGNALS
 
@@ -38,12 +40,22 @@ LIFELINE = "RSMQ_RELOAD_LIFELINE"
 RunWorker = Callable[[int], int]
 
 
-def run_with_reload(run_worker: RunWorker) -> int:
+def modification_times() -> dict[Path, float]:
+    """Return when the source files of the project's apps have changed; to be called before they are imported."""
+    times: dict[Path, float] = {}
+    for path in project_modules():
+        with contextlib.suppress(OSError):  # it was deleted meanwhile
+            times[path.resolve()] = path.stat().st_mtime
+    return times
+
+
+def run_with_reload(run_worker: RunWorker, before: Mapping[Path, float]) -> int:
     """Run a worker, and a new process of the same command line after each change of a source file.
 
+    `before` are the times from before the imports: a file that was edited meanwhile has changed, too.
     Returns the worker's exit status when it succeeded or was told to stop. After a failure it waits for a change.
     """
-    watcher = Watcher(run_worker, lifeline=os.environ.pop(LIFELINE, None))
+    watcher = Watcher(run_worker, before, lifeline=os.environ.pop(LIFELINE, None))
     logger.info("watching source files; the worker restarts after a change")
     return watcher.run()
 
@@ -51,7 +63,7 @@ def run_with_reload(run_worker: RunWorker) -> int:
 class Watcher:
     """The current worker process, and the source files that it was started with."""
 
-    def __init__(self, run_worker: RunWorker, *, lifeline: str | None) -> None:
+    def __init__(self, run_worker: RunWorker, before: Mapping[Path, float], *, lifeline: str | None) -> None:
         self._run_worker = run_worker
         #: This process was started by another one, which has ended when this descriptor is readable.
         self._starter = None if lifeline is None else int(lifeline)
@@ -59,7 +71,7 @@ class Watcher:
         self._is_anew = False
         self._reloader = StatReloader()
         autoreload_started.send(sender=self._reloader)
-        self._seen = self._snapshot()
+        self._seen = {**self._snapshot(), **before}
         self._wakeup = Wakeup()
         self._lifeline, self._lifeline_writer = os.pipe()
         self._pid: int | None = None

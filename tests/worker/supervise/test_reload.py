@@ -174,3 +174,28 @@ def test_reload_is_off_for_a_burst_worker(project: Configure, start_worker: Star
 
     assert worker.wait() == 0
     assert "--reload ignored" in worker.output
+
+
+def test_edit_while_the_worker_imports_its_tasks_is_noticed(
+    project: Configure, start_worker: StartWorker, journal: Journal, shop: Path
+):
+    """The module edits itself, after its old text was read."""
+    edits_itself = f"""
+import os
+from pathlib import Path
+
+draft = Path(__file__).with_suffix(".draft")
+draft.write_text({TASKS.format(word="new")!r})
+age = Path(__file__).stat().st_mtime + 5
+os.utime(draft, (age, age))
+draft.replace(__file__)
+"""
+    edit(shop, edits_itself + TASKS.format(word="old"))
+
+    worker = start(start_worker)
+    wait_until(lambda: worker.output.count("works on default") == 2)
+    say()
+
+    wait_until(lambda: journal.names("said") == ["new"])
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
