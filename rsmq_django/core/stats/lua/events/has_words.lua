@@ -9,7 +9,7 @@
 -- it has searched 262,144 bytes, so that other clients need not wait: the caller continues with the next event.
 --#include parts/has_word
 local LONGEST, budget_bytes = 65536, 262144
-local number_of_words, words, out = tonumber(ARGV[1]), {}, {}
+local number_of_words, words, out = math.min(tonumber(ARGV[1]), #ARGV - 1), {}, {}
 for n = 1, number_of_words do words[n] = ARGV[1 + n] end
 
 local function body_of(event)
