@@ -209,7 +209,7 @@ class MessageSource:
     def _picked(self, keys: frozenset[str]) -> list[Any]:
         """Read messages by their keys."""
         ids: dict[QueueRef, list[bytes]] = {}
-        for key in keys:
+        for key in sorted(keys):  # messages that became visible in the same millisecond stay in this order
             found = message_place_of(key)
             if found is not None:
                 ids.setdefault(found[0], []).append(found[1])

@@ -79,6 +79,15 @@ def test_messages_are_cut_out_of_long_queues(mail: CoreQueue, server: PrivateSer
     assert read < 60, "only what is shown is read, not the queue"
 
 
+def test_chosen_messages_of_one_millisecond_are_in_the_order_of_their_ids(mail: CoreQueue, server: PrivateServer):
+    ids = mail.send_many([b"x"] * 8)
+    server.redis.zadd("rsmq:mail", dict.fromkeys(ids, 1_700_000_000_000))
+
+    chosen = Message.objects.filter(pk__in=[f"mail/{message_id}" for message_id in reversed(ids)])
+
+    assert [message.message_id for message in chosen] == ids
+
+
 def test_rows_can_be_read_again(mail: CoreQueue):
     message = Message.objects.get(pk=f"mail/{mail.send(b'x')}")
     mail.receive()
