@@ -46,7 +46,7 @@ class WorkflowSource(ScannedSource):
     def scan(self, selection: Selection) -> Scan:
         """See RowSource."""
         keys = selection.values("key")
-        wanted = None if keys is None else [parts for parts in map(parts_of_key, keys) if parts]
+        wanted = None if keys is None else [parts for parts in map(parts_of_key, sorted(keys)) if parts]
         found = from_each(lambda alias, client: self._read(alias, client, wanted), self.notes)
         return all_of([row for rows in found for row in rows], selection, "workflow_id", "name")
 
