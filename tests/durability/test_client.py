@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Connection, Durability, DurableClient, Queue, RsmqError
-from rsmq_django.core.errors import InvalidValue, NotConfirmed, OutcomeUnknown, QueueNotFound, ServerRefused
+from rsmq_django.core.errors import (
+    InvalidValue,
+    NotConfirmed,
+    OutcomeUnknown,
+    PermissionDenied,
+    QueueNotFound,
+    ServerRefused,
+)
 from rsmq_django.core.queue.browse import count
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topic import Topic
@@ -322,3 +329,28 @@ def test_send_after_the_refusal_gets_its_own_answers(
         primary.redis.config_set("min-replicas-to-write", 0)
 
     assert queue.send_many(["a", "b"]) and messages(replica, client) == 2
+
+
+@pytest.fixture
+def needs_a_password(primary: ReplicatedServer) -> Iterator[None]:
+    """Sockets that are open already need none, until they are reset."""
+    primary.redis.config_set("requirepass", "secret")
+    yield
+    primary.redis.config_set("requirepass", "")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_send_on_a_socket_that_the_server_refuses_altogether_was_not_carried_out(
+    client: Client, primary: ReplicatedServer, replica: ReplicatedServer, is_async: bool, request: Any
+):
+    queue = queue_of(client, ONE_REPLICA)
+    await queue.asend("first") if is_async else queue.send("first")
+    request.getfixturevalue("needs_a_password")
+    reset = [("RESET",)]
+    await client.connection.aexchange(reset) if is_async else client.connection.exchange(reset)
+
+    with pytest.raises(PermissionDenied):
+        await queue.asend("second") if is_async else queue.send("second")
+
+    assert messages(primary, client) == 1
+    await client.connection.aclose()

@@ -648,8 +648,12 @@ def _lacks_replicas(reply: Reply) -> bool:
 
 
 def _is_in_vain(commands: Sequence[Request], replies: Sequence[Reply]) -> bool:
-    """Return whether a server refused all commands before the waits, some of them for lack of replicas."""
-    return any(map(_lacks_replicas, replies)) and not some_done(commands[: len(replies)], replies)
+    """Return whether a server refused all commands before the waits, for lack of replicas or as it refuses everything.
+
+    In the second case the socket is closed already.
+    """
+    is_refused = any(_lacks_replicas(reply) or isinstance(reply, _REFUSED_ALL) for reply in replies)
+    return is_refused and not some_done(commands[: len(replies)], replies)
 
 
 def _not_waited(count: int) -> list[redis.ResponseError]:
