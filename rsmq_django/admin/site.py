@@ -261,6 +261,7 @@ class LiveAdmin(_ModelAdmin):
             **self.admin_site.each_context(request),
             "title": title_of(error),
             "opts": self.opts,
+            "media": self.media,
             "explanation": explanation_of(error) if isinstance(error, RsmqError) else visible(str(error)),
         }
         is_temporary = isinstance(error, (RedisFailure, InvalidTask))
@@ -289,7 +290,7 @@ class LiveAdmin(_ModelAdmin):
 
 
 #: Redis 7 and Valkey append the place in a script to its errors.
-_PLACE_IN_SCRIPT = re.compile(r" script: \w+, on .*$", re.DOTALL)
+_PLACE_IN_SCRIPT = re.compile(r" script: (?:\w+, )?on .*$", re.DOTALL)
 #: What to tell an operator. The error's own text may name the server's address, so it goes to the log only.
 EXPLANATIONS: tuple[tuple[type[RsmqError], Callable[[], str]], ...] = (
     (
@@ -315,7 +316,7 @@ def title_of(error: Exception) -> str:
 
 def _denial(reply: redis.RedisError) -> str:
     """Return a sentence about a reply of the server, which names the user or the command, and no address."""
-    text = visible(_PLACE_IN_SCRIPT.sub("", str(reply)))
+    text = visible(_PLACE_IN_SCRIPT.sub("", str(reply))).rstrip(".")
     if isinstance(reply, redis.AuthenticationError):
         return _("Redis refused the user or the password of the connection (%(reply)s).") % {"reply": text}
     return _(

@@ -54,6 +54,10 @@ def test_changes_fail_with_a_page(browser: Browser, nowhere: None, url: str, dat
     assert browser.post(url, data).status_code == 503
 
 
+def test_page_about_an_error_has_the_style_sheet_of_all_pages(browser: Browser, nowhere: None):
+    assert "rsmq/admin.css" in browser.get(QUEUES).content.decode()
+
+
 def test_the_index_needs_no_redis(browser: Browser, nowhere: None):
     assert "Queues" in text_of(browser.get("/admin/"))
 
@@ -129,6 +133,7 @@ def test_page_without_a_right_names_the_reply_and_the_command_for_the_rules(brow
     assert page.status_code == 503 and "Redis denies access" in text and "Redis does not answer" not in text
     assert "has no permission for this command (" in text and "rsmqctl acl viewer" in text
     assert "run" in text.partition("for this command (")[2].partition(")")[0]
+    assert "@user_script" not in text, "the place in the script tells an operator nothing"
 
 
 def test_index_says_that_the_user_has_no_permission(browser: Browser, as_sender: None):
