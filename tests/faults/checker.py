@@ -89,12 +89,19 @@ def _extra_runs(by_what: Mapping[str, list[Entry]]) -> dict[str, int]:
 
 
 def _most_at_a_time(entries: Iterable[Entry]) -> int:
-    """Return how many calls of the limited task ran at one moment; what a killed process ran ended with it."""
+    """Return how many calls of the limited task ran at one moment.
+
+    What a killed process ran ended with it. That it is killed is noted before, so that it may still begin a call.
+    """
     running: dict[int, set[str]] = defaultdict(set)
+    killed: set[int] = set()
     most = 0
     for entry in entries:
         if entry.what == "killed":
+            killed.add(entry.pid)
             running.pop(entry.pid, None)
+        elif entry.pid in killed:
+            continue
         elif entry.kind == "limited" and entry.what == "start":
             running[entry.pid].add(entry.name)
         elif entry.kind == "limited" and entry.what == "end":

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.faults.checker import Rules
+from tests.faults.history import note
 from tests.faults.world import TAG, ClusterWorld, SentinelWorld, TwoReplicasWorld, World
 from tests.worker.processes import hold_still
 
@@ -46,11 +47,10 @@ def kill_worker(world: World, dice: random.Random) -> None:
     from tests.chaos.fleet import children_of
 
     worker = dice.choice(world.workers)
-    children = children_of(worker)
+    for pid in children_of(worker):
+        note("killed", "kill", pid=pid)
     worker.destroy()
     world.workers.remove(worker)
-    for pid in children:
-        world.kill(pid)  # ended already; noted
     world.start_worker()
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from tests.faults.checker import Report, Rules, check
-from tests.faults.history import Entry
+from tests.faults.history import VARIABLE, Entry, History, note
 from tests.faults.scenarios import FAULTS, SCENARIOS
+from tests.faults.world import World
 
 LENIENT, STRICT = Rules(), Rules(may_repeat=False)
 
@@ -79,6 +82,28 @@ def test_what_a_killed_process_ran_has_ended():
     killed = ("start a limited 1", "start b limited 1", "killed x kill 1")
 
     report = checked(*killed, "start c limited 2", "start a limited 2")
+
+    assert report.problems == []
+
+
+def test_what_a_killed_process_ran_may_run_elsewhere_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "history"))
+
+    def kill(pid: int, number: int) -> None:
+        note("end", "a", "limited", pid=pid)
+        note("start", "c", "limited", pid=pid)  # just before it ends
+        for name in ("b", "c"):
+            note("start", name, "limited", pid=pid + 1)
+
+    for name in ("a", "b"):
+        note("start", name, "limited", pid=1)
+    monkeypatch.setattr(os, "kill", kill)
+    World.__new__(World).kill(1)
+    entries = History(tmp_path / "history")
+    try:
+        report = check(entries.read(), LENIENT, dead=set(), results={})
+    finally:
+        entries.close()
 
     assert report.problems == []
 

@@ -109,10 +109,10 @@ class World:
         self.workers.remove(worker)
 
     def kill(self, pid: int) -> None:
-        """Kill a process (SIGKILL), and note it."""
+        """Note that a process is killed, and kill it (SIGKILL); what it ran may run elsewhere at once."""
+        note("killed", "kill", pid=pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        note("killed", "kill", pid=pid)
 
     def child(self, dice: random.Random) -> int:
         """Return the pid of any process that runs tasks."""
