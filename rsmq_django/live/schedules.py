@@ -7,9 +7,11 @@ from typing import Any
 from django.conf import settings
 from django.utils.timezone import is_aware, make_naive
 
+from ..core.tasks.schedules import list_entries
 from .conditions import Selection
 from .queryset import Scan
 from .scanned import ScannedSource, all_of
+from .servers import from_each
 from .texts import visible
 
 _TIMES = ("next_at", "last_planned_at", "last_fired_at")
@@ -25,7 +27,17 @@ class ScheduleSource(ScannedSource):
         from ..tasks.catalogue import known_tasks
 
         known_tasks()  # registers the schedules in code, and finds the errors of others
-        return all_of([self._row(entry) for entry in entries()], selection, "name", "task")
+        # Of chosen names it must be sure: one that it cannot see may be on a connection that does not answer.
+        found = self._listed() if selection.values("name") is None else entries()
+        return all_of([self._row(entry) for entry in found], selection, "name", "task")
+
+    def _listed(self) -> list[Any]:
+        """Return the schedules of the connections that answer."""
+        from ..tasks.schedule_listing import all_entries
+
+        listings = from_each(lambda alias, client: (alias, client.run(list_entries(client.namespace))), self.notes)
+        seen = {"", *(alias for alias, _listing in listings)}
+        return [entry for entry in all_entries(listings) if entry.connection in seen]
 
     def _row(self, entry: Any) -> Any:
         row: Any = self.model(

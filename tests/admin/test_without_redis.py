@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client as Browser
 
+from rsmq_django import schedules
 from rsmq_django.core import Queue
 from rsmq_django.queues import ensure_queue
 from rsmq_django.tasks.compat import InvalidTask
@@ -15,6 +16,7 @@ from tests.admin.conftest import MESSAGES, QUEUES
 from tests.admin.pages import rows_of, text_of
 from tests.admin.test_message_page import bury
 from tests.redis_server import PrivateServer
+from tests.worker.site.tasks import write
 
 NOWHERE = "redis://:hunter2@127.0.0.1:1/0"
 URLS = [
@@ -79,6 +81,21 @@ def test_unreachable_server_hides_no_other_server(browser: Browser, settings: An
     assert len(rows_of(browser.get(MESSAGES))) == 1
     assert browser.get(f"{QUEUES}invoices/change/").status_code == 503
     assert browser.get(f"{QUEUES}mail/change/").status_code == 200
+
+
+def test_list_of_schedules_shows_those_of_the_servers_that_answer(browser: Browser, settings: Any, mail: Queue):
+    schedules.add("nightly", write, every_s=900, args=["x"])
+    settings.RSMQ = {
+        "CONNECTIONS": {**settings.RSMQ["CONNECTIONS"], "billing": {"URL": NOWHERE, "TIMEOUT_S": 0.5}},
+        "QUEUES": {"default": {}, "invoices": {"CONNECTION": "billing"}},
+        "SCHEDULES": {"remind": {"TASK": write.module_path, "EVERY_S": 30, "QUEUE": "invoices", "ARGS": ["x"]}},
+    }
+
+    page = browser.get("/admin/rsmq/schedule/")
+
+    assert [row.name for row in rows_of(page)] == ["nightly"], "whether the other one is stored is not known"
+    assert "The connection “billing” cannot be reached" in text_of(page)
+    assert browser.get("/admin/rsmq/schedule/remind/change/").status_code == 503
 
 
 def test_queues_of_two_servers_are_kept_apart(browser: Browser, settings: Any, server: PrivateServer):
