@@ -263,6 +263,7 @@ class LiveAdmin(_ModelAdmin):
             "opts": self.opts,
             "media": self.media,
             "explanation": explanation_of(error) if isinstance(error, RsmqError) else visible(str(error)),
+            "can_repeat": request.method == "GET",  # by a link, which sends no form
         }
         is_temporary = isinstance(error, (RedisFailure, InvalidTask))
         status = 503 if is_temporary else 404 if isinstance(error, errors.QueueNotFound) else 409

@@ -41,6 +41,7 @@ def test_pages_report_that_redis_is_unreachable(browser: Browser, nowhere: None,
     assert "No connection to the Redis server" in text_of(page)
     assert b"hunter2" not in page.content and b"127.0.0.1" not in page.content
     assert "Log out" in text_of(page), "it is a page of the admin"
+    assert "Try again" in text_of(page)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,10 @@ def test_pages_report_that_redis_is_unreachable(browser: Browser, nowhere: None,
     ],
 )
 def test_changes_fail_with_a_page(browser: Browser, nowhere: None, url: str, data: dict[str, Any]):
-    assert browser.post(url, data).status_code == 503
+    page = browser.post(url, data)
+
+    assert page.status_code == 503
+    assert "Try again" not in text_of(page), "a link cannot repeat a change, and some addresses answer it with 405"
 
 
 def test_page_about_an_error_has_the_style_sheet_of_all_pages(browser: Browser, nowhere: None):
