@@ -36,9 +36,10 @@ def run(scenario: Scenario, seed: str, directory: Path, steps: Sequence[Step] | 
         time.sleep(0.5)
         world.stop_senders()
         dead = _drain(world, history, entries)
+        kept = [entry for entry in entries if entry.what == "sent" and entry.kind == "kept" and entry.name not in dead]
+        results = _results(world, kept)
         for worker in list(world.workers):
             world.stop_worker(worker)
-        results = _results(world, [entry for entry in entries if entry.what == "sent" and entry.kind == "kept"])
         entries += history.read()
         report = check(entries, scenario.rules, dead=dead, results=results)
         report.problems += _findings(world)
@@ -71,9 +72,13 @@ def _drain(world: World, history: History, entries: list[Entry]) -> set[str]:
 
 
 def _results(world: World, kept: Sequence[Entry]) -> dict[str, object]:
-    ids = {entry.name: entry.more["id"] for entry in kept}
-    found: dict[str, object] = json.loads(_ask(world, "-m", "tests.faults.results", given=json.dumps(ids)))
-    return found
+    """Return the results of calls when all are there: one whose process was killed after its end runs again."""
+    ids, deadline_s = {entry.name: entry.more["id"] for entry in kept}, time.monotonic() + DRAIN_S
+    while True:
+        found: dict[str, object] = json.loads(_ask(world, "-m", "tests.faults.results", given=json.dumps(ids)))
+        if all(found.get(name) == name for name in ids) or time.monotonic() > deadline_s:
+            return found
+        time.sleep(0.2)
 
 
 def _findings(world: World) -> list[str]:
