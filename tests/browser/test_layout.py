@@ -7,6 +7,7 @@ per version of Django (RSMQ_SCREENSHOTS=all: one for each window).
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import django
 import pytest
@@ -62,6 +63,22 @@ def test_every_page_looks_right_in_every_window(
             elif os.environ.get("RSMQ_SCREENSHOTS") == "all":
                 keep_picture(root, f"{name}-{width}")
     assert not problems, "\n".join(problems)
+
+
+def test_page_about_an_error_looks_right_in_every_window(visitor: Callable[..., Visitor], settings: Any):
+    settings.RSMQ = settings.RSMQ | {"CONNECTIONS": {"default": {"URL": "redis://127.0.0.1:1/0"}}}
+    root = visitor(expects_refusals=True).log_in(User.objects.create_superuser("root"))
+    assert root.open("/admin/rsmq/queue/").status == 503
+
+    problems = [f"{text} is pale" for text in pale_texts(root)]
+    for width in WIDTHS:
+        root.page.set_viewport_size({"width": width, "height": 900})
+        problems += root.page.evaluate(FIND_PROBLEMS, {"hasHistory": False, "hasBreadcrumbs": True})
+
+    assert not problems
+    assert root.page.get_by_text("Redis does not answer", exact=True).locator("visible=true").count() == 2, (
+        "the end of the path, and one title"
+    )
 
 
 @pytest.mark.parametrize(
