@@ -49,7 +49,9 @@ class AfterCommit:
 def log_lost(what: str, error: RsmqError) -> None:
     """Log that calls of a committed transaction were not sent, or are not confirmed."""
     if isinstance(error, NotConfirmed):
-        logger.error("the transaction is committed, and %s was sent: %s", what, str(error).rstrip("."), exc_info=error)
+        sent = f"{what} was sent: "
+        text = str(error).rstrip(".").removeprefix(sent)
+        logger.error("the transaction is committed, and %s%s", sent, text, exc_info=error)
         return
     is_certain = not isinstance(error, OutcomeUnknown) or (isinstance(error, PartlyDone) and not error.unknown)
     logger.error(

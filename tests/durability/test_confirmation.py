@@ -141,6 +141,7 @@ def test_log_of_a_commit_says_that_a_workflow_without_confirmation_was_sent(
 
     (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("rsmq_django")]
     assert line.startswith(f"the transaction is committed, and workflow {workflow.id} was sent: ")
+    assert line.count(f"workflow {workflow.id} was sent") == 1
     assert "not sent" not in line and "nothing was sent" not in line
 
 

@@ -13,6 +13,7 @@ from rsmq_django.core.transport.backoff import ReconnectBackoff
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
+from tests.worker.still_clock import StillClock
 from tests.worker.workshop import Configure, queue_source, working
 
 
@@ -73,7 +74,10 @@ def test_next_outage_of_a_server_is_logged_again(caplog: pytest.LogCaptureFixtur
     assert len(lines(caplog, logging.ERROR)) == len(lines(caplog, logging.INFO)) == 2
 
 
-def test_server_works_again_when_it_does_for_all_connections(caplog: pytest.LogCaptureFixture):
+def test_server_works_again_when_it_does_for_all_connections(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    StillClock(monkeypatch, backoff)
     server = Connection("redis://one")
     reads, writes = ReconnectBackoff("reads", server=server), ReconnectBackoff("writes", server=server)
 
@@ -88,7 +92,10 @@ def test_server_works_again_when_it_does_for_all_connections(caplog: pytest.LogC
     assert line.startswith("writes: works again after")
 
 
-def test_connection_that_fails_longer_than_the_others_logs_no_outage_of_its_own(caplog: pytest.LogCaptureFixture):
+def test_connection_that_fails_longer_than_the_others_logs_no_outage_of_its_own(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    StillClock(monkeypatch, backoff)
     server = Connection("redis://one")
     fetches, wake_ups = ReconnectBackoff("fetches", server=server), ReconnectBackoff("wake-ups", server=server)
 
