@@ -7,7 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from rsmq_django.core.topic import Topic, TopicMessage
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
 from rsmq_django.tasks import fixed, topic_task
 from rsmq_django.worker.worker import Worker
+from tests.chaos.silence import Silence
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -40,6 +41,7 @@ class Place:
     #: Topic and group.
     topic: str = "news"
     group: str = "readers"
+    _silence: Silence = field(default_factory=Silence)
 
     @property
     def queue(self) -> str:
@@ -69,11 +71,11 @@ class Place:
         return int(redis.get(f"{self.topic}:nextIndex")) - int(redis.get(f"{self.topic}:{self.group}:nextIndex") or 0)
 
     def is_settled(self) -> bool:
-        """Return whether all messages are settled; else let lost ones come again."""
-        if self.left() == 0:
-            return True
-        self.let_lost_messages_come_again()
-        return False
+        """Return whether all messages are settled; else let lost ones come again when nothing happens."""
+        left = self.left()
+        if self._silence.has_lasted(left):
+            self.let_lost_messages_come_again()
+        return left == 0
 
     @property
     def due_key(self) -> str:

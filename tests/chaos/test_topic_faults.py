@@ -11,6 +11,7 @@ from rsmq_django.core import Client, Connection
 from rsmq_django.core.topic import Topic, TopicMessage
 from rsmq_django.core.transport.call import load_script
 from rsmq_django.tasks import fixed, topic_task
+from tests.chaos.silence import Silence
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -51,13 +52,18 @@ def test_worker_gets_through_a_storm_of_resets(proxy: FaultProxy, server: Privat
         done.append(message.index)
 
     orders.publish(*map(str, range(100)))
-    with working(threads=4):
-        while len(set(done)) < 100:
-            before = len(done)
-            wait_until(lambda: len(done) > before + 10 or len(set(done)) == 100)  # noqa: B023
-            proxy.reset_connections()
+    silence = Silence()
+
+    def is_done(count: int) -> bool:
+        if silence.has_lasted(len(done)):
             let_lost_reads_be_delivered_again(server, orders)
-        wait_until(lambda: settled(server, orders) == 100)
+        return len(set(done)) >= count
+
+    with working(threads=4):
+        for count in range(10, 101, 10):
+            wait_until(lambda: is_done(count))  # noqa: B023
+            proxy.reset_connections()
+        wait_until(lambda: is_done(100) and acknowledged(orders) == 100)
 
     assert set(done) == set(range(1, 101))
     assert Topic("orders.dlt", orders.client).status().last == 0
@@ -67,12 +73,6 @@ def acknowledged(orders: Topic) -> int:
     """Return the last delivered index when the group has no message in flight; else 0."""
     status = orders.group("billing").status()
     return 0 if status.held else status.position
-
-
-def settled(server: PrivateServer, orders: Topic) -> int:
-    """Return the same, and let lost reads be delivered again."""
-    let_lost_reads_be_delivered_again(server, orders)
-    return acknowledged(orders)
 
 
 @pytest.mark.parametrize("script", ["ack", "retry"])
