@@ -20,6 +20,7 @@ from rsmq_django.cli.failures import ExitCode
 from rsmq_django.management.cli.entrance import OPTIONS_OF_DJANGO, Entrance
 from rsmq_django.management.cli.tree import project_tree
 from tests.redis_server import PrivateServer
+from tests.worker.site.tasks import write
 
 ROOT = Path(__file__).parent.parent.parent
 Manage = Callable[..., subprocess.CompletedProcess[str]]
@@ -227,8 +228,16 @@ def test_times_may_be_numbers_of_seconds():
     out = io.StringIO()
 
     call_command("rsmq_stats", since=3600, stdout=out)
-    task, kwargs = "tests.worker.site.tasks.write", '{"name": "x"}'
-    call_command("rsmq_schedule", "add", "ping", task=task, every_s=30, kwargs=kwargs, queue="mail", stdout=out)
+    call_command(
+        "rsmq_schedule",
+        "add",
+        "ping",
+        task=write.module_path,
+        every_s=30,
+        kwargs='{"name": "x"}',
+        queue="mail",
+        stdout=out,
+    )
 
     assert schedules.get("ping").when == "every 30 s"
 

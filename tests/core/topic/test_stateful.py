@@ -132,8 +132,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     def _check_lease(self, model: GroupModel, batch: TopicBatch, count: int) -> None:
         assert batch.skipped == self._locate(model)
-        # Those that are due at the same time come in the order of their names, then of their indexes.
-        due = sorted(sorted(model.due & model.held.keys(), key=str)[:count])
+        due = sorted(model.due & model.held.keys())[:count]  # all are due at the same time
         model.due -= set(due)
         gone = [index for index in due if index not in self.log]
         dead = [index for index in due if index in self.log and model.held[index] >= MAX_DELIVERIES]
