@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rsmq_django.core import Connection
 from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown
-from rsmq_django.core.transport.connection import Command, Reply
+from rsmq_django.core.transport.packing import Command, Reply
 from tests.redis_server import PrivateServer
 
 NEVER = 10**9

@@ -15,7 +15,8 @@ import pytest
 import redis
 
 from rsmq_django.core.transport.call import load_script
-from rsmq_django.core.transport.connection import Connection, Reply, Request
+from rsmq_django.core.transport.connection import Connection
+from rsmq_django.core.transport.packing import Reply, Request
 from tests.redis_server import PrivateServer
 from tests.scripts import FILES
 

@@ -14,11 +14,12 @@ from ..core.limits import MAX_BATCH
 from ..core.queue.browse import ALL, START, WHOLE_BODY, Position, State, StoredMessage, pick
 from ..core.queue.browse import count as count_call
 from ..core.queue.transfers import pages
+from ..core.texts import counted
 from .dead_letters import Filter, filter_options
 from .failures import Failed
 from .forms import as_json, dead_row, description, new_table, received_as_json, row
 from .options import RsmqctlCommand, name_option
-from .output import TextTable, counted, write_json
+from .output import TextTable, write_json
 from .session import Session
 
 #: Longer bodies do not fit on a line.

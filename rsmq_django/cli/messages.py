@@ -8,12 +8,13 @@ from ..core import Message, SettleResult
 from ..core.limits import MAX_BATCH
 from ..core.queue.browse import NO_BODY, pick
 from ..core.queue.moves import MAX_SLICE, change_visibility, discard
+from ..core.texts import counted
 from .browsing import count, list_, peek, show
 from .failures import Failed
 from .forms import received_as_json
 from .moving import move, redrive
 from .options import RsmqctlGroup, dry_run_option, name_option
-from .output import counted, write_json
+from .output import write_json
 from .sending import send
 from .session import Session
 from .waiting import until_found

@@ -21,7 +21,6 @@ from typing import Any, Self, TextIO
 
 import click
 
-from ..core.texts import counted as counted
 from ..core.texts import printable as printable
 from .failures import Failed
 

@@ -13,9 +13,10 @@ from ..core.queue.moves import purge as purge_queue
 from ..core.queue.pause import pause as pause_call
 from ..core.queue.pause import paused as paused_call
 from ..core.queue.pause import resume as resume_call
+from ..core.texts import counted
 from .diagnosis import repair
 from .options import RsmqctlGroup, attribute_options, dry_run_option, name_option, yes_option
-from .output import confirm, counted, write_json
+from .output import confirm, write_json
 from .session import Session
 from .statistics import stats
 

@@ -11,9 +11,10 @@ import click
 
 from ..core.limits import MAX_BATCH, MAX_BODY_BYTES
 from ..core.reliable import Kind, ReliableMessage
+from ..core.texts import counted
 from .failures import Failed
 from .options import RsmqctlGroup
-from .output import counted, message_fields, write_json
+from .output import message_fields, write_json
 from .reliable_queues import (
     CONSUMER,
     check_name,

@@ -9,9 +9,10 @@ import click
 from ..core.limits import MAX_BATCH
 from ..core.reliable import KINDS, STATES, Kind, ReliableQueue, StoredReliableMessage, list_reliable_queues
 from ..core.reliable.library import LIBRARY, load_functions
+from ..core.texts import counted
 from .failures import Failed, did_you_mean
 from .options import RsmqctlCommand, yes_option
-from .output import TextTable, as_duration, as_text, confirm, counted, message_fields, printable, write_json
+from .output import TextTable, as_duration, as_text, confirm, message_fields, printable, write_json
 from .session import Session
 
 #: Consumer name recorded for messages popped by rsmqctl.

@@ -13,9 +13,10 @@ import click
 from ..core import Queue, RsmqError
 from ..core.errors import MessageTooLong, OutcomeUnknown
 from ..core.limits import MAX_BATCH, MAX_BODY_BYTES
+from ..core.texts import counted
 from .failures import Failed, Interrupted, name_of, text_of
 from .options import RsmqctlCommand, name_option
-from .output import ProgressBar, counted, write_json
+from .output import ProgressBar, write_json
 from .session import Session
 
 #: The server stores a batch in one step; this limit keeps the step within a few milliseconds.

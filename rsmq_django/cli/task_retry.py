@@ -28,11 +28,12 @@ from ..core.queue.retry_plans import (
 )
 from ..core.queue.transfers import Transfer, by_target, pages, preview, redrive_slice
 from ..core.stats.fingerprint import fingerprint_of
+from ..core.texts import counted
 from ..core.transport.portions import grouped
 from .dead_letters import Filter, filter_options
 from .failures import Failed, Interrupted, name_of, text_of
 from .options import RsmqctlCommand, complete_queue_name, dry_run_option
-from .output import ProgressBar, counted, write_json
+from .output import ProgressBar, write_json
 from .session import Session
 from .tasks import find_message, newest_run, read_record
 from .transfers import print_result

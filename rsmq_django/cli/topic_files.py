@@ -16,11 +16,12 @@ import click
 from ..core import RsmqError
 from ..core.errors import OutcomeUnknown, without_claims
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
+from ..core.texts import counted
 from ..core.topic import NewMessage, Topic, TopicMessage
 from ..core.transport.portions import portions
 from .failures import Failed, Interrupted, name_of, text_of
 from .options import RsmqctlCommand
-from .output import counted, write_json
+from .output import write_json
 from .session import Session
 from .topic_reading import as_json, existing, topic_option
 

@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from ..core import Queue
+from ..core.texts import counted
 from ..core.topic import Bridge, GroupStatus, Retention, Topic, TopicStatus
 from .failures import Interrupted
 from .options import RsmqctlCommand, complete_queue_name, dry_run_option, yes_option
-from .output import confirm, counted, write_json
+from .output import confirm, write_json
 from .session import Session
 from .topic_reading import existing, group_option, topic_option
 

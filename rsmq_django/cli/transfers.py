@@ -10,8 +10,9 @@ from ..core import RsmqError
 from ..core.errors import OutcomeUnknown
 from ..core.queue.browse import StoredMessage
 from ..core.queue.transfers import DUPLICATE, GONE, NO_ORIGIN, TAKEN, TOO_LONG, Transfer
+from ..core.texts import counted
 from .failures import Failed, Interrupted, name_of, text_of
-from .output import ProgressBar, counted, write_json
+from .output import ProgressBar, write_json
 from .session import Session
 
 #: Why a message was not moved. The first two are not failures.

@@ -42,8 +42,6 @@ class Role:
     scripts: tuple[str, ...]
     #: Commands that are sent as such.
     commands: str
-    #: Commands of its scripts that the role does not need: it does not reach the branches that contain them.
-    without: str = ""
     #: Patterns of channels after the namespace.
     channels: tuple[str, ...] = ()
     #: Keys outside of the namespace, after its name. The doctor looks for the list of a namespace without its colon.
@@ -161,7 +159,7 @@ def commands_of(role: str, *, has_topics: bool = True) -> list[str]:
     chosen = ROLES[role]
     names = [name for name in scripts_of(role) if has_topics or not name.startswith("topic/")]
     found = {command for name in names for command in commands_of_script(name)}
-    found = (found - {*chosen.without.split()}) | {*chosen.commands.split()}
+    found |= {*chosen.commands.split()}
     return sorted((found & READING if chosen.is_reader else found) | {*CONNECTING.split()})
 
 

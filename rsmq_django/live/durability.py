@@ -10,8 +10,9 @@ import redis
 from ..conf.settings import Settings
 from ..core import Durability
 from ..core.doctor.server import ASK_FOR_MINIMUM, read_info, why_writes_are_refused
-from ..core.transport.connection import Reply
+from ..core.texts import counted
 from ..core.transport.durability import DISK_COMMAND, Fsync
+from ..core.transport.packing import Reply
 from ..core.transport.sentinels import ASK_FOR_ROLE
 from ..queues import get_client
 
@@ -71,9 +72,8 @@ def _waited_for_disk(alias: str, is_local: bool) -> Reply:
 
 def _missing_replicas(alias: str, most: int, has: int) -> Iterator[Shortfall]:
     if most > has:
-        plural = "" if most == 1 else "s"
         result = _refused(alias) or "no send would be confirmed"
-        text = f"{_of(alias)} {most} replica{plural}, and its server has {has}: {result}"
+        text = f"{_of(alias)} {counted(most, 'replica')}, and its server has {has}: {result}"
         yield Shortfall(text, "Add replicas, or lower REPLICAS.")
 
 

@@ -16,7 +16,7 @@ from ..core import Client, Connection
 from ..core.errors import ConnectionFailed, OutcomeUnknown, QueueFull, ServerRefused
 from ..core.transport.call import Call
 from ..core.transport.client import as_our_error
-from ..core.transport.connection import Command, Reply
+from ..core.transport.packing import Command, Reply
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core import RsmqError
 from ..core.errors import NotConfirmed
+from ..core.texts import counted
 from .outgoing import Outgoing
 
 
@@ -62,5 +63,5 @@ class CallsNotConfirmed(NotConfirmed):
 
 
 def _text(ids: Sequence[str], error: BaseException | None) -> str:
-    which = f"task {ids[0]}" if len(ids) == 1 else f"{len(ids)} tasks"
+    which = f"task {ids[0]}" if len(ids) == 1 else counted(len(ids), "task")
     return f"{which}: {error}; repeat() sends the same calls again under the same ids"

@@ -20,7 +20,7 @@ from ..core.limits import MAX_BATCH
 from ..core.reliable.waiting import SLICE_S, patient, take_token
 from ..core.tasks.workflows import await_room, room_key
 from ..core.transport.call import Call
-from ..core.transport.connection import Command
+from ..core.transport.packing import Command
 from ..core.transport.portions import portions, size_of_call
 from ..queues import aensure_queue, ensure_queue, get_sender
 from .outgoing import Outgoing

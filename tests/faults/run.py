@@ -83,19 +83,17 @@ def _results(world: World, kept: Sequence[Entry]) -> dict[str, object]:
 
 def _findings(world: World) -> list[str]:
     """Return what the doctor finds when all is done and no worker runs."""
-    done = subprocess.run(
-        [sys.executable, "manage.py", "rsmq_doctor", "--json"],
-        cwd=ROOT,
-        env=world.environment("sender"),
-        capture_output=True,
-        text=True,
-    )
+    done = _ran(world, "manage.py", "rsmq_doctor", "--json")
     return [] if done.returncode == 0 else [f"rsmq_doctor: {done.stdout.strip()[:2000]}{done.stderr[-2000:]}"]
 
 
 def _ask(world: World, *words: str, given: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=world.environment("sender"), input=given, capture_output=True, text=True
-    )
+    done = _ran(world, *words, given=given)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def _ran(world: World, *words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python in the project, as a sender."""
+    command, environment = [sys.executable, *words], world.environment("sender")
+    return subprocess.run(command, cwd=ROOT, env=environment, input=given, capture_output=True, text=True)

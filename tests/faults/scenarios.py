@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.chaos.fleet import children_of
 from tests.faults.checker import Rules
 from tests.faults.history import note
 from tests.faults.world import TAG, ClusterWorld, SentinelWorld, TwoReplicasWorld, World
@@ -44,8 +45,6 @@ def kill_child(world: World, dice: random.Random) -> None:
 @fault
 def kill_worker(world: World, dice: random.Random) -> None:
     """A whole worker is killed with its processes, as a machine is that dies; another one starts."""
-    from tests.chaos.fleet import children_of
-
     worker = dice.choice(world.workers)
     for pid in children_of(worker):
         note("killed", "kill", pid=pid)
@@ -221,7 +220,7 @@ def send_garbage(world: World, dice: random.Random) -> None:
     """Other programs write what no client of a queue would."""
     now_ms = int(time.time() * 1000)
     for number in range(20):
-        message_id = f"{dice.getrandbits(80):022x}"[:10] + f"{dice.getrandbits(88):022x}"
+        message_id = f"{dice.getrandbits(128):032x}"
         body = dice.choice(["", "{", "[]", '{"v": 99}', "\x00\xff", "NaN", "[" * 500, '{"task": 1, "args": {}}'])
         world.run("ZADD", f"{world.namespace}:default", now_ms, message_id)
         if number % 4:  # others are members without a body

@@ -17,7 +17,8 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from rsmq_django.core.errors import MessageTooLong, PartlyDone, QueueFull
 from rsmq_django.core.keys import queue_keys
-from rsmq_django.core.transport.connection import Command, Connection, Reply, packed
+from rsmq_django.core.transport.connection import Connection
+from rsmq_django.core.transport.packing import Command, Reply, packed
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task, amap_tasks, call, chain
 from rsmq_django.tasks.compat import task_enqueued

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..errors import TopicBroken
 from ..keys import RELIABLE_PARTS, reliable_keys, reliable_queues_key
 from ..queue.replies import read_message_id
+from ..texts import counted
 from ..topic import Topic
 from ..topic.keys import DEAD_LETTER_SUFFIX, TOPICS_KEY
 from .catalogue import found
@@ -20,7 +21,7 @@ def examine_dead_messages(probe: Probe) -> Iterator[Finding]:
     for name in _names(probe, reliable_queues_key(namespace)):
         key = reliable_keys(namespace, name)[RELIABLE_PARTS.index("dead")]
         if count := probe.ask("ZCARD", key, about="dead messages of reliable queues"):
-            yield found("dead-messages", f"reliable queue {name}", _number(count))
+            yield found("dead-messages", f"reliable queue {name}", counted(count, "dead message"))
     for name in _names(probe, TOPICS_KEY):
         if not name.endswith(DEAD_LETTER_SUFFIX):
             continue
@@ -29,13 +30,10 @@ def examine_dead_messages(probe: Probe) -> Iterator[Finding]:
         except TopicBroken:
             continue
         if status is not None and status.length and not status.groups:
-            yield found("dead-messages", f"topic {name}", f"{_number(status.length)}, and no consumer group")
+            dead = counted(status.length, "dead message")
+            yield found("dead-messages", f"topic {name}", f"{dead}, and no consumer group")
 
 
 def _names(probe: Probe, key: str) -> list[str]:
     """Return the names in a list; none if it may not be read, or if another program uses the key."""
     return sorted(map(read_message_id, probe.ask("SMEMBERS", key, about=None) or ()))
-
-
-def _number(count: int) -> str:
-    return f"{count} dead message{'' if count == 1 else 's'}"

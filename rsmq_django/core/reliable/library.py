@@ -14,7 +14,7 @@ import redis
 from ..errors import PermissionDenied, ServerRefused
 from ..transport.call import load_script
 from ..transport.client import Client
-from ..transport.connection import Reply
+from ..transport.packing import Reply
 
 LIBRARY = "rsmq_reliable"
 

@@ -16,7 +16,7 @@ from ..keys import events_key, queue_keys, result_key, successes_key, successful
 from ..limits import MAX_BATCH
 from ..transport.call import Argument, Call
 from ..transport.client import Client, as_our_error
-from ..transport.connection import Command
+from ..transport.packing import Command
 from .events import VALUES, Event, read_event
 from .run_filter import RunFilter, fits, has_word, searched_text
 

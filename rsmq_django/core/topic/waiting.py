@@ -14,7 +14,7 @@ from ..errors import InvalidValue
 from ..queue.replies import read_nothing
 from ..transport.call import Call
 from ..transport.client import Client, as_our_error
-from ..transport.connection import Command, Reply
+from ..transport.packing import Command, Reply
 from .records import TopicBatch
 
 #: Maximum duration of a single wait: the maximum delay of a plain client's message.

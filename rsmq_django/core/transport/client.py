@@ -33,7 +33,8 @@ from ..errors import (
 )
 from ..keys import TOPIC_PREFIX, checked_namespace
 from .call import RULES_PAGE, Call, commands_of_script, load_script
-from .connection import Command, Connection, Reply, Request, length_prefix, packed_words
+from .connection import Connection
+from .packing import Command, Reply, Request, length_prefix, packed_words
 from .topic_errors import topic_error
 from .waits import WAITS, lesser
 

@@ -22,22 +22,18 @@ import redis
 import redis.asyncio
 from redis.exceptions import MasterDownError, MovedError, ReadOnlyError
 
-from ..errors import ConnectionFailed, DatabaseNotFound, OutcomeUnknown, PermissionDenied, RedisFailure, ServerRefused
+from ..errors import RedisFailure
 from .cluster import ASK_FOR_NODES, ClusterNodes, moved
-from .factories import database_of, has_credentials, masked, new_async_factory, new_factory, service_of
-from .handshake import Credentials, CredentialsFailed, async_greeting, greeting
+from .connection_errors import connection_lost, not_connected, refused
+from .factories import has_credentials, masked, new_async_factory, new_factory, service_of
+from .handshake import Credentials, async_greeting, greeting
 from .listener import Listener
+from .packing import Command, Reply, Request, packed
 from .read_timeout import Silence
 from .sentinel_url import Address
 from .sentinels import ASK_FOR_ROLE, SWITCHES, Sentinels
-from .tls import tls_remedy
 from .waits import WAITS, lesser, some_done, waits_of
 from .wire import Wire
-
-Command = tuple[str | bytes | int, ...]
-#: Also a command that is packed already.
-Request = Command | bytes
-Reply = Any
 
 #: How often an exchange follows a redirection to another node of a cluster.
 MOST_MOVES = 5
@@ -50,13 +46,6 @@ _DEMOTED = (ReadOnlyError, MasterDownError)
 _ELSEWHERE = (MovedError, *_DEMOTED)
 #: Refusals of all commands, which redis-py treats as lost connections; nothing of the exchange was carried out.
 _REFUSED_ALL = (redis.BusyLoadingError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
-
-
-#: Prefixes of words up to this length in bytes; a lookup is faster than formatting them.
-_MANY = 256
-_LENGTHS = [b"$%d" % length for length in range(_MANY)]
-#: Prefixes with words of numbers below that, which most numbers are.
-_NUMBERS = [b"$%d\r\n%d" % (len(str(number)), number) for number in range(_MANY)]
 
 
 class Connection:
@@ -258,11 +247,11 @@ class Connection:
             return replies
         except _REFUSED_ALL as error:
             link.disconnect()
-            return _refused(self.url, error, replies, count)
+            return refused(self.url, error, replies, count)
         except _LOST as error:
             link.disconnect()
             self._route.leave(link)
-            raise OutcomeUnknown(_lost_text(self.url, error)) from error
+            raise connection_lost(self.url, error) from error
         except BaseException:
             link.disconnect()
             raise
@@ -302,7 +291,7 @@ class Connection:
         except (redis.RedisError, OSError) as error:
             link.disconnect()
             self._sentinels.avoid(sentinel)
-            raise _not_connected(self.url, error) from error
+            raise not_connected(self.url, error) from error
         return _subscribed(link, self.url, [SWITCHES]), sentinel
 
     def leave_former_primary(self, sentinel: Address) -> int:
@@ -359,7 +348,7 @@ class Connection:
         except (redis.RedisError, OSError) as error:
             link.disconnect()
             self._route.leave(link)
-            raise _not_connected(self.url, error) from error
+            raise not_connected(self.url, error) from error
         return link
 
     def _connect(self, link: Any) -> None:
@@ -423,11 +412,11 @@ class Connection:
                 return replies
         except _REFUSED_ALL as error:
             await link.disconnect(nowait=True)
-            return _refused(self.url, error, replies, count)
+            return refused(self.url, error, replies, count)
         except _LOST as error:
             await link.disconnect(nowait=True)
             self._route.leave(link)
-            raise OutcomeUnknown(_lost_text(self.url, error)) from error
+            raise connection_lost(self.url, error) from error
         except BaseException:  # cancelled too: later replies have no reader
             await link.disconnect(nowait=True)
             raise
@@ -524,7 +513,7 @@ class _LoopPool:
         except (redis.RedisError, OSError) as error:
             await link.disconnect(nowait=True)
             self._route.leave(link)
-            raise _not_connected(self._url, error) from error
+            raise not_connected(self._url, error) from error
         except BaseException:
             await link.disconnect(nowait=True)
             raise
@@ -545,47 +534,6 @@ async def _arole_of(link: Any) -> Reply:
 
 
 # -- Protocol and redis-py -------------------------------------------------------------------------------------------
-
-
-def packed_words(words: Sequence[str | bytes | int]) -> bytes:
-    """Return words in the protocol's format, without their number before them and the line break after them."""
-    return packed([tuple(words)]).partition(b"\r\n")[2][:-2]
-
-
-def length_prefix(length: int) -> bytes:
-    """Return the prefix of a word of this length in the protocol's format."""
-    return _LENGTHS[length] if length < _MANY else b"$%d" % length
-
-
-def packed(commands: Sequence[Request]) -> bytes:
-    """Return commands in the protocol's format. redis-py needs three times as long, most of the time of a send."""
-    if len(commands) == 1 and type(commands[0]) is bytes:
-        return commands[0]
-    parts: list[bytes] = []
-    add = parts.append
-    for command in commands:
-        if type(command) is bytes:
-            add(command[:-2])
-            continue
-        add(b"*%d" % len(command))
-        for word in command:
-            if isinstance(word, str):
-                try:
-                    encoded = word.encode()  # an argument for errors makes it three times slower
-                except UnicodeEncodeError:
-                    # Surrogates: an id of another client that is not UTF-8 becomes the same bytes again.
-                    encoded = word.encode("utf-8", "surrogateescape")
-                word = encoded
-            elif isinstance(word, int):
-                if 0 <= word < _MANY:
-                    add(_NUMBERS[word])
-                    continue
-                word = b"%d" % word
-            length = len(word)
-            add(_LENGTHS[length] if length < _MANY else b"$%d" % length)
-            add(word)
-    add(b"")
-    return b"\r\n".join(parts)
 
 
 def _replace(commands: Sequence[Request], replies: list[Reply], places: Sequence[int], answers: list[Reply]) -> None:
@@ -665,7 +613,7 @@ def _subscribed(link: Any, url: str, channels: Sequence[str], *, markers: Sequen
         link.send_packed_command([packed([("SUBSCRIBE", *channels)])], check_health=False)
     except _LOST as error:
         link.disconnect()
-        raise _not_connected(url, error) from error
+        raise not_connected(url, error) from error
     return Listener(link, masked(url), markers=[marker.encode() for marker in markers])
 
 
@@ -704,42 +652,3 @@ async def _ais_stale(link: Any) -> bool:
         return bool(await look())
     except (redis.RedisError, OSError):
         return True
-
-
-def _not_connected(url: str, error: Exception) -> RedisFailure:
-    where = masked(url)
-    if isinstance(error.__cause__, redis.RedisError):  # the async client wraps the server's error
-        error = error.__cause__
-    if isinstance(error, CredentialsFailed):
-        return ConnectionFailed(f"cannot connect to {where}: {error}; nothing was sent")
-    if isinstance(error, (redis.AuthenticationError, redis.exceptions.NoPermissionError)):
-        return PermissionDenied(
-            f"{where} refused the user or password ({error}); correct them in the URL, or in the credential provider"
-        )
-    if isinstance(error, redis.BusyLoadingError):
-        return ServerRefused(f"{where} is still loading its data; try again in a moment")
-    if "max number of clients" in str(error):
-        return ServerRefused(
-            f"{where} has reached its maximum number of clients; raise maxclients, or close some of them"
-        )
-    if "DB index" in str(error) or "Invalid Database" in str(error):
-        return DatabaseNotFound(f"{where} has no database {database_of(url)} ({error}); correct the number in the URL")
-    if isinstance(error, redis.ResponseError):
-        return ServerRefused(f"{where} refused the connection: {error}")
-    why = str(error) or type(error).__name__  # our own timeouts have no text
-    remedy = tls_remedy(url, error)
-    return ConnectionFailed(
-        f"cannot connect to {where} ({why}); nothing was sent. {remedy or 'Is the server running there?'}"
-    )
-
-
-def _refused(url: str, error: Exception, replies: Sequence[Reply], count: int) -> list[Reply]:
-    """Return the error for each command. Raises OutcomeUnknown when the server had replied to some commands before."""
-    if replies:
-        raise OutcomeUnknown(_lost_text(url, error)) from error
-    return [error] * count
-
-
-def _lost_text(url: str, error: Exception) -> str:
-    why = str(error) or type(error).__name__
-    return f"{masked(url)} did not answer ({why}); the command may have been carried out or not"

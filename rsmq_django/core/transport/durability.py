@@ -17,7 +17,7 @@ from ..errors import InvalidValue, NotConfirmed, RsmqError, without_claims
 from ..keys import confirm_key
 from .call import Call
 from .client import Client, PreparedCall, by_digest, raise_or_return
-from .connection import Command, Reply, Request
+from .packing import Command, Reply, Request
 
 T = TypeVar("T")
 Fsync = Literal["local", "replicas"]

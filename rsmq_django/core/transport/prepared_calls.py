@@ -11,7 +11,7 @@ from typing import Any
 
 from .call import Call
 from .client import Client, by_digest
-from .connection import packed
+from .packing import packed
 
 
 class ReadiedCalls:

@@ -15,10 +15,11 @@ from django.utils import timezone
 
 from ...cli.failures import Failed
 from ...cli.options import MOMENT, RsmqctlGroup, dry_run_option
-from ...cli.output import counted, printable, write_json
+from ...cli.output import printable, write_json
 from ...cli.session import Session
 from ...conf.settings import get_settings
 from ...conf.timetable import in_words
+from ...core.texts import counted
 from ...outbox.models import WAITING, InboxEntry, OutboxMessage
 from ...outbox.relay import Relay, prune
 from ...outbox.relay_process import StopRequest, relay_until

@@ -18,7 +18,8 @@ from ...core import RsmqError
 from ...core.errors import ConnectionFailed
 from ...core.log_lines import get_logger
 from ...core.transport.backoff import ReconnectBackoff
-from ...core.transport.connection import Command, Connection, Reply
+from ...core.transport.connection import Connection
+from ...core.transport.packing import Command, Reply
 
 #: Maximum time of one blocking command; stop() waits for its end.
 SLICE_S = 1.0

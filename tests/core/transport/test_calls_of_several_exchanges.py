@@ -22,7 +22,7 @@ from rsmq_django.core.errors import (
 )
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topic import Topic
-from rsmq_django.core.transport.connection import Reply, Request
+from rsmq_django.core.transport.packing import Reply, Request
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 

@@ -12,7 +12,7 @@ import pytest
 from rsmq_django.core import Client, Connection, Message, Queue, alist_queues, list_queues
 from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure, RsmqError, ServerRefused
 from rsmq_django.core.topic import Topic
-from rsmq_django.core.transport.connection import Reply, Request
+from rsmq_django.core.transport.packing import Reply, Request
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 

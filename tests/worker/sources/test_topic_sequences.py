@@ -82,6 +82,20 @@ def attempts_of(source: TopicGroupSource, count: int = 100) -> list[tuple[bytes,
     return [(message.body, message.attempt) for message in state.group.read(count)]
 
 
+def publish_with_a_slow_one(topic: Topic) -> tuple[threading.Event, threading.Event]:
+    """Publish 34 messages, of which the 31st runs until it is released; return the events of its begin and release."""
+    began, release = threading.Event(), threading.Event()
+
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        if message.body == b"slow":
+            began.set()
+            assert release.wait(60)
+
+    topic.publish(*["fast"] * 30, "slow", *["fast"] * 3)
+    return began, release
+
+
 def test_short_messages_are_read_together_and_run_in_order(topic: Topic):
     ran: list[int] = []
 
@@ -194,15 +208,7 @@ def test_messages_behind_a_long_run_are_given_back_without_an_attempt(topic: Top
 
 @pytest.mark.usefixtures("many_ahead")
 def test_outcomes_of_a_sequence_are_sent_while_it_runs(topic: Topic):
-    began, release = threading.Event(), threading.Event()
-
-    @topic_task("orders", group="billing")
-    def bill(message: TopicMessage) -> None:
-        if message.body == b"slow":
-            began.set()
-            assert release.wait(60)
-
-    topic.publish(*["fast"] * 30, "slow", *["fast"] * 3)
+    began, release = publish_with_a_slow_one(topic)
     with working(threads=1):
         assert began.wait(60)
         wait_until(lambda: topic.group("billing").status().held in range(1, 5))
@@ -316,15 +322,7 @@ def test_next_message_is_not_interrupted_when_the_worker_notices_a_time_limit_la
 
 @pytest.mark.usefixtures("many_ahead")
 def test_stack_is_that_of_the_message_that_runs(topic: Topic):
-    began, release = threading.Event(), threading.Event()
-
-    @topic_task("orders", group="billing")
-    def bill(message: TopicMessage) -> None:
-        if message.body == b"slow":
-            began.set()
-            assert release.wait(60)
-
-    topic.publish(*["fast"] * 30, "slow", *["fast"] * 3)
+    began, release = publish_with_a_slow_one(topic)
     with working(threads=1) as worker:
         assert began.wait(60)
         stacks = stacks_of(worker.pool)
