@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol, TypeVar, get_args
 
 from ..errors import InvalidValue
@@ -24,7 +25,7 @@ from ..transport.client import Client
 from .keys import TopicKeys, checked_group, dead_letter_topic, group_keys, topic_keys
 from .listing import register_call
 from .records import GroupStatus, SeekResult, TopicBatch, TopicMessage
-from .replies import read_batch, read_group_status, read_leased, read_seek
+from .replies import read_batch, read_group_status, read_held, read_leased, read_seek
 from .seeking import Target, seek_words
 from .waiting import Patience, Waiter
 
@@ -153,37 +154,34 @@ class ConsumerGroup:
         The others were already acknowledged, were delivered again after their visibility timeout, or the group was
         moved back. A bare index is not compared with a receipt.
         """
-        return sum(run_in_turn(self.client, self.ack_calls(messages), each=2))
+        return _how_many(run_in_turn(self.client, self.ack_calls(messages), each=2))
 
     async def aack(self, messages: Iterable[Held] | Held) -> int:
         """See ack()."""
-        return sum(await arun_in_turn(self.client, self.ack_calls(messages), each=2))
+        return _how_many(await arun_in_turn(self.client, self.ack_calls(messages), each=2))
 
-    def ack_calls(self, messages: Iterable[Held] | Held) -> list[Call[int]]:
-        """Return ack() as calls."""
+    def ack_calls(self, messages: Iterable[Held] | Held) -> list[Call[list[bool]]]:
+        """Return ack() as calls; each tells which of its messages were still in flight."""
         own = self.keys
         keys = (own.cursor, own.own, own.pending, own.due, own.counts)
-        return [
-            Call("topic/ack", keys, tuple(part), int, repeatable=True, subject=self.subject)
-            for part in _receipt_batches(messages)
-        ]
+        return [self._settle_call("topic/ack", keys, (), part) for part in _receipt_batches(messages)]
 
     def retry(self, messages: Iterable[Held] | Held, *, after_s: float = 0) -> int:
         """Redeliver messages after `after_s` seconds; return how many of them were still in flight, as ack() does.
 
         With 0 they are redelivered at once, to the next reader. A longer time than is left extends the lease.
         """
-        return sum(run_in_turn(self.client, self.retry_calls(messages, after_s=after_s), words=2, each=2))
+        return _how_many(run_in_turn(self.client, self.retry_calls(messages, after_s=after_s), words=2, each=2))
 
     async def aretry(self, messages: Iterable[Held] | Held, *, after_s: float = 0) -> int:
         """See retry()."""
-        return sum(await arun_in_turn(self.client, self.retry_calls(messages, after_s=after_s), words=2, each=2))
+        return _how_many(await arun_in_turn(self.client, self.retry_calls(messages, after_s=after_s), words=2, each=2))
 
-    def retry_calls(self, messages: Iterable[Held] | Held, *, after_s: float) -> list[Call[int]]:
-        """Return retry() as calls."""
+    def retry_calls(self, messages: Iterable[Held] | Held, *, after_s: float) -> list[Call[list[bool]]]:
+        """Return retry() as calls; each tells which of its messages were still in flight."""
         return self._retry_calls(messages, after_s, "")
 
-    def release_call(self, messages: Sequence[TopicMessage], *, after_s: float = 0) -> Call[int]:
+    def release_call(self, messages: Sequence[TopicMessage], *, after_s: float = 0) -> Call[list[bool]]:
         """Return a call that redelivers messages as retry() does, without counting this delivery of them.
 
         It counts neither towards `max_deliveries` nor in `TopicMessage.attempt`. At most 1,000 messages, all of them
@@ -192,13 +190,20 @@ class ConsumerGroup:
         (call,) = self._retry_calls(messages, after_s, messages[0].released + 1)
         return call
 
-    def _retry_calls(self, messages: Iterable[Held] | Held, after_s: float, released: Argument) -> list[Call[int]]:
+    def _retry_calls(
+        self, messages: Iterable[Held] | Held, after_s: float, released: Argument
+    ) -> list[Call[list[bool]]]:
         after_ms = short_milliseconds("after_s", after_s)
         keys = (self.keys.own, self.keys.pending, self.keys.due, self.keys.counts)
         return [
-            Call("topic/retry", keys, (after_ms, released, *part), int, repeatable=True, subject=self.subject)
-            for part in _receipt_batches(messages)
+            self._settle_call("topic/retry", keys, (after_ms, released), part) for part in _receipt_batches(messages)
         ]
+
+    def _settle_call(
+        self, script: str, keys: tuple[str, ...], words: tuple[Argument, ...], part: Sequence[Argument]
+    ) -> Call[list[bool]]:
+        read = partial(read_held, count=len(part) // 2)
+        return Call(script, keys, (*words, *part), read, repeatable=True, subject=self.subject)
 
     # -- Seeking -----------------------------------------------------------------------------------------
 
@@ -318,6 +323,10 @@ class ConsumerGroup:
     def subject(self) -> str:
         """Return the subject of error messages. Neither name has a colon, so it can be split."""
         return f"{self.topic.name}:{self.name}"
+
+
+def _how_many(parts: Iterable[list[bool]]) -> int:
+    return sum(map(sum, parts))
 
 
 def _receipt_batches(messages: Iterable[Held] | Held) -> list[list[Argument]]:

@@ -51,6 +51,11 @@ def read_leased(reply: list[Any]) -> TopicBatch:
     return TopicBatch(messages, skipped, holes, dead, left, last, None if due_ms < 0 else due_ms)
 
 
+def read_held(reply: int | list[int], count: int) -> list[bool]:
+    """Return which of `count` messages were in flight, from a topic/ack or topic/retry reply."""
+    return [reply > 0] * count if isinstance(reply, int) else list(map(bool, reply))
+
+
 def read_range(reply: list[Any]) -> TopicRange:
     """Return the range of a topic/range reply."""
     last, lowest, first, count, slots = reply[:5]

@@ -91,7 +91,6 @@ class TopicGroupSource(CommonSource):
         self._abandoned: deque[Delivery] = deque()
         #: Messages whose settling may have been carried out although its reply was lost.
         self._uncertain: set[Delivery] = set()
-        self._doubtful: set[Delivery] = set()
         self._taken: list[Delivery] = []
         #: Those of which some messages had not begun at the last exchange.
         self._sequences: list[MessageSequence] = []
@@ -307,7 +306,6 @@ class TopicGroupSource(CommonSource):
         """Stop holding messages of a group: Redis knows their outcomes, or there will be none."""
         state.over(self.leases.remove(deliveries))
         self._uncertain.difference_update(deliveries)
-        self._doubtful.difference_update(deliveries)
         self._leave_slots(deliveries)
         for delivery in deliveries:
             delivery.execution = None
@@ -329,13 +327,12 @@ class TopicGroupSource(CommonSource):
             # Renewing a message whose outcome is decided could delay it: a retry would come a lease later.
             ended = {*ending, *(each.delivery for each in self._refused)}
             ended.update(each.delivery for each in list(self._settled))
-            due: dict[tuple[str, int], list[Delivery]] = {}
+            due: dict[str, list[Delivery]] = {}
             for delivery in self.leases.due(now, ended):
-                apart = id(delivery) if delivery in self._doubtful else 0
-                due.setdefault((delivery.work_queue.name, apart), []).append(delivery)
-            for (name, _), held in due.items():
+                due.setdefault(delivery.work_queue.name, []).append(delivery)
+            for name, held in due.items():
                 parts = [held[at : at + MAX_BATCH] for at in range(0, len(held), MAX_BATCH)]
-                steps += [TopicRenewStep(self.consumers[name], self.leases, part, self._doubtful) for part in parts]
+                steps += [TopicRenewStep(self.consumers[name], self.leases, part) for part in parts]
         for state in self.consumers.values():
             if now >= state.beat_at:
                 state.beat_at = now + BEAT_EVERY_S

@@ -58,8 +58,8 @@ def kind_of(settlement: Settlement) -> tuple[object, ...]:
     return delivery.batch, type(outcome), released
 
 
-def settle_call_of(state: ConsumerState, settlements: Sequence[Settlement]) -> Call[int]:
-    """Return the call that settles outcomes of one kind; its reply is how many messages the group still held."""
+def settle_call_of(state: ConsumerState, settlements: Sequence[Settlement]) -> Call[list[bool]]:
+    """Return the call that settles outcomes of one kind; its reply tells which messages the group still held."""
     given = [each.delivery.given for each in settlements if each.delivery.given is not None]
     group, outcome = state.group, settlements[0].outcome
     match outcome:
@@ -76,6 +76,10 @@ def settle_call_of(state: ConsumerState, settlements: Sequence[Settlement]) -> C
     return call
 
 
+def _verdict(was_held: bool) -> SettleResult:
+    return SettleResult.DONE if was_held else SettleResult.LEASE_LOST
+
+
 @dataclass(slots=True)
 class TopicSettleStep:
     """Settles messages of one read."""
@@ -88,16 +92,14 @@ class TopicSettleStep:
     on_refused: Callable[[ConsumerState, Sequence[Settlement], RsmqError | None], None]
     #: Whether an earlier call of these may have been carried out.
     is_repeat: bool
-    call: Call[int] = field(init=False)
+    call: Call[list[bool]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.call = settle_call_of(self.state, self.settlements)
 
-    def done(self, count: int) -> None:
-        """Take the first `count` messages as settled: which ones the group did not hold any more is unknown."""
-        most = len(self.settlements) if self.is_repeat else count
-        verdicts = [SettleResult.DONE if at < most else SettleResult.LEASE_LOST for at in range(len(self.settlements))]
-        self.on_settled(self.state, self.settlements, verdicts)
+    def done(self, were_held: list[bool]) -> None:
+        """Note which messages were settled; of a repeated call it is unknown, and each counts as settled."""
+        self.on_settled(self.state, self.settlements, [_verdict(self.is_repeat or each) for each in were_held])
 
     def failed(self, error: RsmqError) -> None:
         """Keep the outcomes until the group can be used again."""
@@ -115,22 +117,15 @@ class TopicRenewStep:
     state: ConsumerState
     leases: Leases
     deliveries: list[Delivery]
-    #: Deliveries to renew one by one, because some of them are lost and it is unknown which.
-    doubtful: set[Delivery]
-    call: Call[int] = field(init=False)
+    call: Call[list[bool]] = field(init=False)
 
     def __post_init__(self) -> None:
         given = [each.given for each in self.deliveries if each.given is not None]
         (self.call,) = self.state.group.retry_calls(given, after_s=self.state.work_queue.lease_s)
 
-    def done(self, count: int) -> None:
+    def done(self, were_held: list[bool]) -> None:
         """Note the new leases."""
-        self.doubtful.difference_update(self.deliveries)
-        if 0 < count < len(self.deliveries):
-            self.doubtful.update(self.deliveries)
-            return
-        verdict = SettleResult.DONE if count else SettleResult.LEASE_LOST
-        self.leases.renewed(self.deliveries, [verdict] * len(self.deliveries), time.monotonic())
+        self.leases.renewed(self.deliveries, list(map(_verdict, were_held)), time.monotonic())
 
     def failed(self, error: RsmqError) -> None:
         """Leave the renewal to a later exchange: the leases are still due."""

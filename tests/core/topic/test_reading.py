@@ -314,7 +314,7 @@ def test_released_delivery_is_not_counted(topic: Topic, pass_time: PassTime):
     for number in range(1, 6):
         (message,) = group.read()
         assert (message.deliveries, message.attempt) == (number, 1)
-        assert group.client.run(group.release_call([message])) == 1
+        assert group.client.run(group.release_call([message])) == [True]
 
     for attempt in (1, 2):
         (message,) = group.read()
@@ -324,16 +324,44 @@ def test_released_delivery_is_not_counted(topic: Topic, pass_time: PassTime):
     assert group.read().dead_lettered == 1
 
 
+@pytest.mark.parametrize("lost", [(), (2,), (1, 3), (1, 2, 3)])
+@pytest.mark.parametrize("is_delivered_again", [False, True])
+def test_reply_tells_which_messages_were_in_flight(topic: Topic, lost: tuple[int, ...], is_delivered_again: bool):
+    group = topic.group("g", at_least_once=True)
+    topic.publish("a", "b", "c")
+    messages = group.read(3).messages
+    if is_delivered_again:  # and acknowledged by its new consumer, which leaves nothing to compare a receipt with
+        group.retry(lost)
+        group.read(len(lost) or 1)
+    group.ack(lost)
+    were_held = [message.index not in lost for message in messages]
+
+    (retry,), (ack,) = group.retry_calls(messages, after_s=60), group.ack_calls(messages)
+
+    assert group.client.run(retry) == were_held
+    assert group.status().held == sum(were_held)
+    assert group.client.run(ack) == were_held
+    assert group.status().held == 0
+
+
+def test_message_that_is_given_twice_counts_once(topic: Topic):
+    group = topic.group("g", at_least_once=True)
+    topic.publish("a")
+    (message,) = group.read()
+
+    assert group.ack([message, message]) == 1
+
+
 def test_release_that_is_repeated_counts_once_and_not_after_another_delivery(topic: Topic):
     group = topic.group("g", at_least_once=True)
     topic.publish("a")
     (message,) = group.read()
     release = group.release_call([message])
 
-    assert (group.client.run(release), group.client.run(release)) == (1, 1)
+    assert (group.client.run(release), group.client.run(release)) == ([True], [True])
     (again,) = group.read()
     assert (again.deliveries, again.attempt) == (2, 1)
-    assert group.client.run(release) == 0, "another consumer has it now"
+    assert group.client.run(release) == [False], "another consumer has it now"
 
     assert group.ack(message) == 0
     assert group.ack(again) == 1

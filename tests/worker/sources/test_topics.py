@@ -19,6 +19,7 @@ from rsmq_django.core.stats.history import Counts, Window, lag_calls, lags_of, r
 from rsmq_django.core.topic import Topic, TopicMessage
 from rsmq_django.management.commands.rsmq_worker import chosen_topics
 from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.signals import lease_lost
 from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task
 from rsmq_django.tasks.retry import Postpone
 from rsmq_django.topics import get_topic
@@ -597,6 +598,33 @@ def test_batch_of_which_a_part_was_lost_counts_that_part(topic: Topic):
     assert (counted().succeeded, counted().lost, counted().run.count) == (2, 1, 3)
 
 
+@pytest.mark.parametrize("lost_index", [1, 2, 3])
+@pytest.mark.parametrize("fails", [False, True], ids=["acknowledged", "released"])
+def test_the_message_that_was_lost_is_the_one_that_is_named(topic: Topic, lost_index: int, fails: bool):
+    named: list[str] = []
+
+    def receive(message: Message, **_: Any) -> None:
+        named.append(message.id)
+
+    @topic_task("orders", group="billing", batch=10)
+    def bill(messages: list[TopicMessage]) -> None:
+        topic.group("billing").ack(lost_index)
+        if fails:
+            raise Postpone(after_s=60)
+
+    topic.publish("1", "2", "3")
+    source = topic_source()
+    lease_lost.connect(receive)
+    try:
+        step(source)
+        source.flush()
+    finally:
+        lease_lost.disconnect(receive)
+
+    assert named == [str(lost_index)]
+    assert topic.group("billing").status().held == (2 if fails else 0)
+
+
 @pytest.mark.parametrize(("backoff", "expected_s"), [(-5, 0.0), (7.5, 7.5), (1e300, float(MAX_SECONDS)), ("3", 3.0)])
 def test_wait_of_a_backoff_is_within_what_redis_can_store(topic: Topic, backoff: Any, expected_s: float):
     @topic_task("orders", group="billing", backoff=lambda delivery: backoff)
@@ -692,11 +720,10 @@ def test_lease_that_another_consumer_has_is_noted_as_lost(topic: Topic):
     @topic_task("orders", group="billing", batch=10)
     def bill(messages: list[TopicMessage]) -> None:
         topic.group("billing").ack(messages[1])
-        for _ in range(2):
-            for held in source.leases.held():
-                held.renewed_at -= 20
-            source.leases._quiet_until = 0.0
-            source.exchange(0)
+        for held in source.leases.held():
+            held.renewed_at -= 20
+        source.leases._quiet_until = 0.0
+        source.exchange(0)
         lost.append([held.lease_lost for held in sorted(source.leases.held(), key=lambda held: held.message.id)])
 
     source = topic_source()

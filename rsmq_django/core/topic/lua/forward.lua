@@ -18,6 +18,7 @@
 --#include topic/parts/group
 --#include topic/parts/locate
 --#include topic/parts/collect
+--#include topic/parts/held
 --#include topic/parts/again
 --#include topic/parts/bury
 --#include topic/parts/enqueue

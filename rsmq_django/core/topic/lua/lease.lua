@@ -15,6 +15,7 @@
 --#include topic/parts/group
 --#include topic/parts/locate
 --#include topic/parts/collect
+--#include topic/parts/held
 --#include topic/parts/again
 --#include topic/parts/tried
 --#include topic/parts/receipts

@@ -7,25 +7,24 @@
 --   ARGV     ms from now; "", or how many of their deliveries do not count because they were released unused; per
 --            message (1..1000): index, receipt (topic/parts/receipts)
 --
--- Returns how many of them were in flight with these receipts.
+-- Returns how many of them were in flight with these receipts, if all or none; else 1 or 0 for each.
 --#include parts/clock
 --#include topic/parts/receipts
+--#include topic/parts/held
 --#include topic/parts/again
 local group = {own = KEYS[1], pending = KEYS[2], due = KEYS[3], counts = KEYS[4]}
 local due_ms, released = integer(now_ms + ARGV[1]), tonumber(ARGV[2])
-local indexes, changed = held_by_receipt(group, 3), 0
-if #indexes == 0 then return 0 end
+local fitting = held_by_receipt(group, 3)
+if #fitting == 0 then return 0 end
 
-for at, score in ipairs(redis.call("ZMSCORE", group.pending, unpack(indexes))) do
-  if score then
-    -- Removing before adding: ZADD alone is refused when the server is at its memory limit.
-    redis.call("ZREM", group.due, indexes[at])
-    if released then
-      local deliveries = deliveries_of(redis.call("HGET", group.counts, indexes[at]))
-      redis.call("HSET", group.counts, indexes[at], counted(deliveries, released))
-    end
-    redis.call("ZADD", group.due, due_ms, indexes[at])
-    changed = changed + 1
+local held = in_flight(group, fitting)
+for _, index in ipairs(held) do
+  -- Removing before adding: ZADD alone is refused when the server is at its memory limit.
+  redis.call("ZREM", group.due, index)
+  if released then
+    local deliveries = deliveries_of(redis.call("HGET", group.counts, index))
+    redis.call("HSET", group.counts, index, counted(deliveries, released))
   end
+  redis.call("ZADD", group.due, due_ms, index)
 end
-return changed
+return reply_which(3, held)

@@ -1,13 +1,5 @@
 -- Redelivery of messages that were not acknowledged in time.
 
--- Remove messages from those in flight: they are settled, dead, or deleted.
-local function let_go(group, indexes)
-  if #indexes == 0 then return 0 end
-  redis.call("ZREM", group.due, unpack(indexes))
-  redis.call("HDEL", group.counts, unpack(indexes))
-  return redis.call("ZREM", group.pending, unpack(indexes))
-end
-
 -- A field of `counts`: the deliveries of a message, and after a colon how many of them were released unused. Numbers that
 -- only another program can have written count as the first delivery.
 local MOST_DELIVERIES = 1e12

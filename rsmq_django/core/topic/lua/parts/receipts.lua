@@ -17,3 +17,15 @@ local function held_by_receipt(group, first)
   end
   return fitting
 end
+
+-- Return the reply for the messages in ARGV from `first` on of which these were in flight: their number for all or
+-- none, else 1 or 0 for each.
+local function reply_which(first, held)
+  if #held == 0 or 2 * #held == #ARGV - first + 1 then return #held end
+  local is_one, reply = {}, {}
+  for _, index in ipairs(held) do is_one[index] = 1 end
+  for at = first, #ARGV, 2 do
+    reply[#reply + 1], is_one[ARGV[at]] = is_one[ARGV[at]] or 0, nil
+  end
+  return reply
+end
