@@ -62,6 +62,8 @@ class Feature:
     has_schedule: bool = False
     #: Calls that run together. So many times as many are needed until a worker has found out how fast they are.
     batch: int = 1
+    #: The function of the task that uses it; None for one that does nothing.
+    function: Callable[[Any], object] | None = None
     #: Declares a function and returns how to send a call of it. Default: a task, and its enqueue().
     declare: Callable[[Feature], Send] | None = None
 
@@ -73,6 +75,10 @@ def features() -> list[Feature]:
     return [
         Feature("none of them", is_used=False),
         Feature("result", options={"result_ttl_s": 86_400}),
+        Feature("value", function=returning),
+        Feature("result with a value", options={"result_ttl_s": 86_400}, function=returning),
+        Feature("coroutine", function=awaited, batch=10),
+        Feature("coroutine, timeout_s", options={"timeout_s": 60}, function=awaited, batch=10),
         Feature("unique", options={"unique": Unique(by=["number"])}),
         Feature("limit", options={"limits": [Concurrency(1000)]}),
         Feature("expiry", options={"expires_in_s": 3600}),
@@ -111,6 +117,15 @@ def plain(number: int) -> None:
 
 
 def using(number: Any) -> None:
+    """Do nothing."""
+
+
+def returning(number: Any) -> Any:
+    """Return a value."""
+    return number
+
+
+async def awaited(number: Any) -> None:
     """Do nothing."""
 
 
@@ -199,7 +214,8 @@ def _on_queue(feature: Feature) -> Send:
     from rsmq_django.tasks import task
 
     declare: Any = task
-    send: Send = declare(queue_name=SEALED if feature.queue else "default", **feature.options)(using).enqueue
+    options = {"queue_name": SEALED if feature.queue else "default", **feature.options}
+    send: Send = declare(**options)(feature.function or using).enqueue
     return send
 
 

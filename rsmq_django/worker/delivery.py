@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -162,6 +163,25 @@ class AckWaiter:
                     await released.wait()
 
 
+class TimeLimit:
+    """A deadline for a call on a thread. The pool reads it from another thread, and interrupts overdue functions.
+
+    Nothing wakes the pool when a call begins: it never sleeps for longer than the shortest limit of the calls that it
+    has handed out and that have not begun.
+    """
+
+    __slots__ = ("deadline", "timeout_s")
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        #: Monotonic time; infinite before the call began, after it has ended, and once the interruption was raised.
+        self.deadline = math.inf
+
+    def begin(self) -> None:
+        """Note that the call begins."""
+        self.deadline = time.monotonic() + self.timeout_s
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """The function that a message asks for, and the properties common to all its messages."""
@@ -247,7 +267,7 @@ class AttemptState:
     #: Server time at which its outcome was known.
     finished_ms: float | None
     #: Limits the time of the function on a thread; None without a limit.
-    time_limit: AbstractContextManager[None] | None
+    time_limit: TimeLimit | None
     #: The thread that runs the function, and the exception to interrupt it with; see execute/interrupt.py.
     thread_id: int | None
     asked_to_end_with: type[BaseException] | None

@@ -20,8 +20,10 @@ from rsmq_django.outbox import relay_process as relay_process
 from rsmq_django.outbox.batch_size import BatchSize
 from rsmq_django.outbox.relay_process import RelayProcess, StopRequest
 from rsmq_django.tasks.retry import TaskTimeout
-from rsmq_django.worker.execute import interrupt as time_limit
-from rsmq_django.worker.execute.interrupt import Interruptions, TimeLimit
+from rsmq_django.worker import delivery
+from rsmq_django.worker.delivery import TimeLimit
+from rsmq_django.worker.execute import interrupt
+from rsmq_django.worker.execute.interrupt import Interruptions
 from tests.worker.still_clock import StillClock
 
 # -- A server that is away ---------------------------------------------------------------------------------------------
@@ -30,7 +32,7 @@ from tests.worker.still_clock import StillClock
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
     monkeypatch.setattr(backoff, "_outages", {})
-    return StillClock(monkeypatch, backoff, batch_size, time_limit)
+    return StillClock(monkeypatch, backoff, batch_size, delivery, interrupt)
 
 
 def waits_of(trouble: ReconnectBackoff, clock: StillClock, *at_most_s: float) -> list[float]:
@@ -154,16 +156,16 @@ def test_function_is_interrupted_when_its_limit_is_over(clock: StillClock):
     short, long, free = Call(lives=9, limit_s=2), Call(lives=9, limit_s=3), Call(lives=9)
     interruptions = Interruptions[Call](lambda call: None)
     running = [short, long, free]
-    for call in (short, long):
-        assert call.time_limit is not None
-        call.time_limit.__enter__()
+    assert short.time_limit is not None and long.time_limit is not None
+    short.time_limit.begin()
+    long.time_limit.begin()
 
-    next_at = [interruptions.next_at(running)]
+    before = interruptions.next_at([short.time_limit.deadline, long.time_limit.deadline])
     clock.now += 2
     interruptions.repeat(running)
-    next_at.append(interruptions.next_at(running))
+    next_at = interruptions.next_at([short.time_limit.deadline, long.time_limit.deadline])
 
-    assert next_at == [StillClock.now + 2, StillClock.now + 3]
+    assert (before, next_at) == (StillClock.now + 2, StillClock.now + 3)
     assert [call.interrupted for call in running] == [[TaskTimeout], [], []]
 
 

@@ -21,7 +21,9 @@ import pytest
 from rsmq_django.core import Message
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import registry, task
-from rsmq_django.worker.execute.interrupt import TimeLimit
+from rsmq_django.tasks.running import current_run
+from rsmq_django.worker.delivery import TimeLimit
+from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.execute.pool import Runnable
 from rsmq_django.worker.sources.queues import QueueSource
 from rsmq_django.worker.sources.reliable import ReliableSource
@@ -61,16 +63,19 @@ def time_is_up(monkeypatch: pytest.MonkeyPatch) -> TimeIsUp:
     A busy machine may take longer than any short limit before a function comes to its first line.
     """
     limits = threading.local()
-    enter = TimeLimit.__enter__
+    begin = TimeLimit.begin
 
     def note(limit: TimeLimit) -> None:
-        enter(limit)
-        limits.entered = limit
+        begin(limit)
+        limits.begun = limit
 
     def end() -> None:
-        limits.entered.deadline = 0.0
+        limits.begun.deadline = 0.0
+        attempt = current_run.get()
+        assert isinstance(attempt, Execution)
+        attempt.sink.flush_soon()  # the main thread sleeps until the deadline that it knows
 
-    monkeypatch.setattr(TimeLimit, "__enter__", note)
+    monkeypatch.setattr(TimeLimit, "begin", note)
     return end
 
 

@@ -23,11 +23,11 @@ from ...tasks.membership import META
 from ...tasks.options import is_number_of_attempts
 from ...tasks.retry import Postpone, RetryPolicy, exponential
 from ...tasks.workflow_proofs import ForgedArgument
-from ..delivery import AckWaiter, AttemptState, Delivery, Handler
+from ..delivery import AckWaiter, AttemptState, Delivery, Handler, TimeLimit
 from ..outcomes import NOTHING_RETURNED, Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
 from ..report.clock import ServerClock
 from ..report.notifications import Notifier, one_line, traceback_of
-from .interrupt import TimeLimit, interrupt
+from .interrupt import interrupt
 from .invoke import (
     RETURNED_NOTHING,
     Raised,
@@ -149,11 +149,14 @@ class Execution(AttemptState):
         if call is None or handler is None:
             self.read()
         else:
+            options = handler.options
             self.is_plain, self.envelope, self.handler = True, call, handler
             self.args, self.kwargs = call.args, call.kwargs
             self.path, self.is_async, self.keep_result_s = handler.path, handler.is_async, handler.keep_result_s
-            self.max_attempts = handler.options.max_attempts or self.max_attempts
-            self.hard_timeout_s = handler.options.hard_timeout_s
+            self.max_attempts = options.max_attempts or self.max_attempts
+            self.hard_timeout_s = options.hard_timeout_s
+            if options.timeout_s is not None and not handler.is_async:
+                self.time_limit = TimeLimit(options.timeout_s)
         #: Whether an attempt is left. A message whose worker died in each attempt runs out of attempts, too.
         self.may_run = self.unreadable is None and delivery.attempt <= self.max_attempts
 

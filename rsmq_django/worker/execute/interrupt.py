@@ -15,11 +15,11 @@ import ctypes
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from ...tasks.retry import TaskTimeout
+from ..delivery import TimeLimit
 
 _raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _interrupting = threading.Lock()
@@ -81,25 +81,6 @@ def interrupt(run: Interruptible, kind: type[BaseException]) -> bool:
 INTERRUPT_EVERY_S = 1.0
 
 
-class TimeLimit:
-    """A deadline for the block it guards. The pool reads it from another thread, and interrupts overdue functions."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        #: Monotonic time; infinite before the block began, after it has ended, and once the interruption was raised.
-        self.deadline = math.inf
-        #: Called when the deadline is known, so that the pool does not sleep past it.
-        self.on_start: Callable[[], None] | None = None
-
-    def __enter__(self) -> None:
-        self.deadline = time.monotonic() + self._timeout_s
-        if self.on_start is not None:
-            self.on_start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.deadline = math.inf
-
-
 class LimitedCall(Protocol):
     """A call of a function on a thread."""
 
@@ -134,15 +115,14 @@ class Interruptions(Generic[Call]):
         """Interrupt functions that exceed their time limit, and again functions that continue after an interruption."""
         now = time.monotonic()
         for call in running:
-            if call.time_limit is not None and call.time_limit.deadline <= now:
-                call.time_limit.deadline = math.inf
+            limit = call.time_limit
+            if limit is not None and limit.deadline <= now:
+                limit.deadline = math.inf
                 self.interrupt(call, TaskTimeout)
         for call, (kind, again_at) in list(self._open.items()):
             if again_at <= now:
                 self.interrupt(call, kind)
 
-    def next_at(self, running: Sequence[Call]) -> float | None:
-        """Return when to call repeat() again; None when nothing has a limit."""
-        times = [call.time_limit.deadline for call in running if call.time_limit is not None]
-        times += [again_at for _, again_at in self._open.values()]
-        return min(times, default=None)
+    def next_at(self, deadlines: Iterable[float]) -> float | None:
+        """Return when to call repeat() again, with these deadlines of running calls; None when nothing has a limit."""
+        return min([*deadlines, *(again_at for _, again_at in self._open.values())], default=None)

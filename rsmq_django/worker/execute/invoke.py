@@ -7,6 +7,7 @@ inbox of `once=True`. It runs in a copy of its thread's context, so that changes
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -56,17 +57,20 @@ Result = Returned | Raised | Unreadable
 
 def result_of(attempt: AttemptState) -> Result:
     """Call the function on this thread, with fresh database connections around it."""
+    limit = attempt.time_limit
     try:
         close_stale_connections()
-        if attempt.time_limit is None:
-            value = _call_with_argument(attempt)
-        else:
-            with attempt.time_limit:
-                value = _call_with_argument(attempt)
+        if limit is not None:
+            limit.begin()
+        if attempt.takes_from is not None:
+            take_argument(attempt)
+        value = call_interruptibly(_call_surrounded, attempt)
         return RETURNED_NOTHING if value is None else Returned(value)
     except BaseException as error:  # a task may raise anything; the worker continues
         return Raised(error)
     finally:
+        if limit is not None:
+            limit.deadline = math.inf
         attempt.ended_at = time.monotonic()
         attempt.run_us = int((attempt.ended_at - attempt.began_at) * 1e6)
         if attempt.was_interrupted:
@@ -76,15 +80,20 @@ def result_of(attempt: AttemptState) -> Result:
 
 
 def result_of_plain(attempt: AttemptState) -> Result:
-    """See result_of(); nothing surrounds the function but its database connections, and it may be interrupted."""
+    """See result_of(); only database connections and a time limit surround the function, and it may be interrupted."""
+    limit = attempt.time_limit
     try:
         if _here.has_connected:
             close_stale_connections()
+        if limit is not None:
+            limit.begin()
         value = call_interruptibly(_call_plain, attempt)
         return RETURNED_NOTHING if value is None else Returned(value)
     except BaseException as error:
         return Raised(error)
     finally:
+        if limit is not None:
+            limit.deadline = math.inf
         attempt.ended_at = ended_at = time.monotonic()
         attempt.run_us = int((ended_at - attempt.began_at) * 1e6)
         if attempt.was_interrupted:
@@ -98,11 +107,8 @@ async def aresult_of(attempt: AttemptState) -> Result:
     assert attempt.handler is not None
     try:
         timeout_s = attempt.handler.options.timeout_s
-        if timeout_s is not None:
-            return await _acall_limited(attempt, timeout_s)
-        if attempt.takes_from is not None:
-            await atake_argument(attempt)
-        return Returned(await _acall(attempt))
+        call = _acall_with_argument(attempt)
+        return Returned(await (call if timeout_s is None else _within(timeout_s, call)))
     except BaseException as error:
         return Raised(error)
     finally:
@@ -117,8 +123,10 @@ async def aresult_of_plain(attempt: AttemptState) -> Result:
     handler, forks = attempt.handler, _Forks.count
     assert handler is not None
     current_run.set(attempt)
+    timeout_s = handler.options.timeout_s
     try:
-        value = await handler.func(*attempt.args, **attempt.kwargs)
+        call = handler.func(*attempt.args, **attempt.kwargs)
+        value = await (call if timeout_s is None else _within(timeout_s, call))
     except BaseException as error:
         if _Forks.count != forks:
             _end_copy(error)
@@ -134,20 +142,15 @@ async def aresult_of_plain(attempt: AttemptState) -> Result:
             await close_unusable_connections_async()
 
 
-async def _acall_limited(attempt: AttemptState, timeout_s: float) -> Result:
+async def _within(timeout_s: float, call: Awaitable[Any]) -> Any:
+    """Return what a coroutine returns within this time; raises TaskTimeout."""
     try:
         async with asyncio.timeout(timeout_s) as limit:
-            if attempt.takes_from is not None:
-                await atake_argument(attempt)
-            return Returned(await _acall(attempt))
-    except TimeoutError as error:
-        return Raised(TaskTimeout() if limit.expired() else error)
-
-
-def _call_with_argument(attempt: AttemptState) -> Any:
-    if attempt.takes_from is not None:
-        take_argument(attempt)
-    return call_interruptibly(_call_surrounded, attempt)
+            return await call
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    raise TaskTimeout
 
 
 def _call_surrounded(attempt: AttemptState) -> Any:
@@ -174,10 +177,12 @@ def _call_plain(attempt: AttemptState) -> Any:
     return value
 
 
-def _acall(attempt: AttemptState) -> Awaitable[Any]:
+async def _acall_with_argument(attempt: AttemptState) -> Any:
+    if attempt.takes_from is not None:
+        await atake_argument(attempt)
     current_run.set(attempt)
     is_bare = tracer() is None and chain() is None
-    return await_in_one_process(_call(attempt)) if is_bare else _acall_surrounded(attempt)
+    return await (await_in_one_process(_call(attempt)) if is_bare else _acall_surrounded(attempt))
 
 
 async def _acall_surrounded(attempt: AttemptState) -> Any:

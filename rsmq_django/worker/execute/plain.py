@@ -1,9 +1,9 @@
 """Reads the messages of a fetch: the plain ones on a short path, all others as Execution.read() does.
 
 A message is plain if it needs nothing but a call of its function: the first delivery of a call that is written exactly
-as our senders write it, without `meta`, of a task without options that concern the call, from a queue without keys.
-Nearly all messages are plain. A worker works on many of them at a time, so what they have in common is found once, and
-of a message only its id and its arguments are read.
+as our senders write it, without `meta`, of a task without options that concern the call (a time limit may be there),
+from a queue without keys. Nearly all messages are plain. A worker works on many of them at a time, so what they have
+in common is found once, and of a message only its id and its arguments are read.
 
 A plain message is an Execution like any other, and `Execution.run()` takes the short path with it. Whatever turns out
 to be unusual continues on the long path: a return value, an exception, a cancellation, signals with receivers.

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from ...core.log_lines import get_logger
 from ...tasks.interrupts import TaskCancelled
-from ..delivery import AckWaiter
+from ..delivery import AckWaiter, TimeLimit
 from .handoff import Handoff
-from .interrupt import Interruptions, TimeLimit
+from .interrupt import Interruptions
 from .invoke import share_handlers
 
 logger = get_logger(__name__)
@@ -84,8 +84,12 @@ class Pool:
         self._ended = [0] * threads
         #: Threads that wait for the acknowledgement of their last run.
         self._awaits_ack = [False] * threads
-        #: Number of runnables handed to threads, without those taken back.
-        self._handed_out = 0
+        #: Number of runnables handed to threads, without those taken back; also of those with a time limit.
+        self._handed_out = self._handed_out_limited = 0
+        #: How many runs with a time limit each thread has ended.
+        self._ended_limited = [0] * threads
+        #: At most the shortest time limit of the runnables that were handed out and have not ended.
+        self._shortest_limit_s = math.inf
         self._coroutines: dict[Runnable, asyncio.Task[None]] = {}
         self._arrived: deque[Runnable] = deque()
         self._is_begin_planned = False
@@ -189,6 +193,9 @@ class Pool:
             if not self._todo.qsize():
                 self._moved_at = time.monotonic()
             self._handed_out += 1
+            if execution.time_limit is not None:
+                self._handed_out_limited += 1
+                self._shortest_limit_s = min(self._shortest_limit_s, execution.time_limit.timeout_s)
             self._todo.put(execution)
 
     def take_back(self) -> list[Runnable]:
@@ -200,6 +207,7 @@ class Pool:
                 if execution is not None:
                     taken.append(execution)
         self._handed_out -= len(taken)
+        self._handed_out_limited -= sum(each.time_limit is not None for each in taken)
         with contextlib.suppress(IndexError):
             while True:
                 execution = self._arrived.pop()
@@ -229,7 +237,19 @@ class Pool:
 
     def next_interruption_at(self) -> float | None:
         """Return when to call interrupt_overdue() again; None when nothing has a limit."""
-        return self._interruptions.next_at(self._limited_functions())
+        return self._interruptions.next_at(self._deadlines())
+
+    def _deadlines(self) -> list[float]:
+        """Return the deadlines of running functions, and the earliest one of those that have not begun."""
+        count = self._handed_out_limited - sum(self._ended_limited)  # first: what begins meanwhile is not missed
+        if count == 0:
+            self._shortest_limit_s = math.inf
+            return []
+        limits = [each.time_limit for each in self._limited_functions()]
+        deadlines = [each.deadline for each in limits if each is not None and each.deadline < math.inf]
+        if len(deadlines) < count:
+            deadlines.append(time.monotonic() + self._shortest_limit_s)
+        return deadlines
 
     def _limited_functions(self) -> list[Runnable]:
         """Return what runs with a time limit. Of a sequence only its member: the next one may begin at any moment."""
@@ -285,8 +305,6 @@ class Pool:
         waiter.acquire()
         while (execution := get(waiter)) is not None:
             now_running[number] = execution
-            if execution.time_limit is not None:
-                execution.time_limit.on_start = self._wake
             try:
                 copy_context().run(execution.run)
                 if execution.acks_each:
@@ -296,6 +314,8 @@ class Pool:
             was_interrupted = execution.was_interrupted
             now_running[number] = None
             ended[number] += 1
+            if execution.time_limit is not None:
+                self._ended_limited[number] += 1
             self._moved_at = now = time.monotonic()
             if execution.began_at:
                 self._prefetch.note(now - execution.began_at)

@@ -100,7 +100,7 @@ def handler_of(task: Task[..., Any]) -> Handler:
     handler = _handlers.get(task.module_path)
     if handler is None or handler.task is not task:
         options, is_sealed = task.options, get_settings().is_sealed(task.queue_name)
-        is_limited = options.timeout_s is not None or options.batch is not None or options.ack == "each"
+        is_grouped = options.batch is not None or options.ack == "each"
         handler = _handlers[task.module_path] = Handler(
             task.module_path,
             task.func,
@@ -109,7 +109,7 @@ def handler_of(task: Task[..., Any]) -> Handler:
             task,
             result_ttl_s(task),
             is_sealed,
-            is_plain=not (is_limited or is_sealed or options.once or task.takes_context),
+            is_plain=not (is_grouped or is_sealed or options.once or task.takes_context),
         )
     return handler
 

@@ -29,7 +29,8 @@ class MessageSequence:
         self._waiting = deque(self._members)
         #: The member that runs.
         self._current = self._members[0]
-        self.time_limit = self._current.time_limit
+        #: The time limit of a member, which is that of all.
+        self.time_limit = next((each.time_limit for each in self._members if each.time_limit is not None), None)
         self.was_interrupted = False
         self.began_at = 0.0
         #: When the last member began, on the monotonic clock.
@@ -37,16 +38,13 @@ class MessageSequence:
 
     def run(self) -> None:
         """Run the messages on this thread, each in a context of its own."""
-        on_start = None if self.time_limit is None else self.time_limit.on_start
         self.began_at = time.monotonic()
         while (each := self._take()) is not None:
             now = time.monotonic()
             if not self._may_begin(each, now):
                 each.sink.settle(each, Released())
                 continue
-            self._current, self.time_limit, self.moved_at = each, each.time_limit, now
-            if self.time_limit is not None:
-                self.time_limit.on_start = on_start
+            self._current, self.moved_at = each, now
             try:
                 copy_context().run(each.run)
             except BaseException:

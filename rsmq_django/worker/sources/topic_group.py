@@ -201,6 +201,6 @@ def _work_queue(task: TopicTask, group: ConsumerGroup, client: Client) -> WorkQu
         task.func,
         options,
         inspect.iscoroutinefunction(task.func),
-        is_plain=options.timeout_s is None and options.batch is None,
+        is_plain=options.batch is None,
     )
     return work_queue

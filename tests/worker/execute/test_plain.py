@@ -105,7 +105,7 @@ def test_short_path_reads_what_the_long_one_reads(project: Configure, name: str)
 
 @pytest.mark.parametrize(
     "options",
-    [{"timeout_s": 5}, {"batch": 3}, {"ack": "each"}],
+    [{"batch": 3}, {"ack": "each"}, {"once": True}],
     ids=lambda options: next(iter(options)),
 )
 def test_call_of_a_task_with_such_an_option_is_not_plain(project: Configure, options: dict[str, Any]):
@@ -116,6 +116,20 @@ def test_call_of_a_task_with_such_an_option_is_not_plain(project: Configure, opt
 
     assert read.unreadable is None
     assert not read.is_plain
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_call_of_a_task_with_a_time_limit_is_plain(project: Configure, is_async: bool):
+    async def arun(a: Any) -> None: ...
+
+    declare(timeout_s=5)(arun if is_async else run)
+    worker = new_worker()
+    delivery = delivery_of(written(name=f"{__name__}.{arun.__qualname__}" if is_async else PATH), worker)
+
+    (read,) = read_all([delivery], sink=queue_source(worker), notifier=worker.notifier)
+
+    assert read.unreadable is None and read.is_plain
+    assert (read.time_limit is None) == is_async  # the event loop has its own
 
 
 @pytest.mark.parametrize("history", [{"attempt": 2}, {"crashes": 1}], ids=lambda history: next(iter(history)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rsmq_django.outbox.batch_size import BatchSize
+from rsmq_django.worker import delivery
+from rsmq_django.worker.delivery import TimeLimit
 from rsmq_django.worker.execute import pool as module
 from rsmq_django.worker.execute.pool import MOST_PREFETCHED, PREFETCH_S, Pool, Prefetch
 from tests.worker.still_clock import StillClock
@@ -15,8 +17,13 @@ THREADS = 4
 class Call:
     """What waits for a thread or a place on the event loop."""
 
-    def __init__(self, *, is_async: bool = False) -> None:
+    def __init__(self, *, is_async: bool = False, limit_s: float | None = None) -> None:
         self.is_async = is_async
+        self.time_limit = None if limit_s is None else TimeLimit(limit_s)
+
+    @property
+    def running_now(self) -> Call:
+        return self
 
 
 class Loop:
@@ -193,3 +200,49 @@ def test_rows_are_sent_in_portions_by_count_and_bytes():
     assert [portion.leaves_some] == [True]
     assert portion.choose([(1, 600), (2, 60)]) == [1], "one goes out whatever its size"
     assert portion.choose([]) == []
+
+
+# -- When to look for functions that exceed their time limit -----------------------------------------------------------
+
+
+def run_on_a_thread(pool: Pool, number: int) -> None:
+    """Begin the next call as a thread does."""
+    call = pool._now[number] = pool._todo.get_nowait()
+    assert call is not None and call.time_limit is not None
+    call.time_limit.begin()
+
+
+def test_worker_looks_again_before_a_call_can_exceed_its_limit_although_no_call_wakes_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    clock, pool = StillClock(monkeypatch, module, delivery), resting_pool()
+    looks = [pool.next_interruption_at()]
+    for limit_s in (None, 30, 20):
+        pool.submit(Call(limit_s=limit_s))  # type: ignore[arg-type]
+    looks.append(pool.next_interruption_at())
+
+    pool._todo.get_nowait()  # the one without a limit
+    clock.now += 5
+    run_on_a_thread(pool, 0)
+    looks.append(pool.next_interruption_at())
+    clock.now += 5
+    run_on_a_thread(pool, 1)
+    clock.now += 5
+    looks.append(pool.next_interruption_at())
+
+    began_at = StillClock.now
+    # Nothing; one that waits could begin right now, with 20 s; the same, later; both run, and the deadlines are known.
+    assert looks == [None, began_at + 20, began_at + 5 + 20, began_at + 10 + 20]
+
+
+def test_worker_looks_for_no_limit_when_calls_with_one_are_given_back(monkeypatch: pytest.MonkeyPatch):
+    StillClock(monkeypatch, module, delivery)
+    pool = resting_pool()
+    for limit_s in (None, 0.05, 30):
+        pool.submit(Call(limit_s=limit_s))  # type: ignore[arg-type]
+
+    pool.take_back()
+
+    assert pool.next_interruption_at() is None
+    pool.submit(Call(limit_s=30))  # type: ignore[arg-type]
+    assert pool.next_interruption_at() == StillClock.now + 30

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 
 from rsmq_django.tasks import TaskTimeout, fixed
 from rsmq_django.tasks.compat import task_finished
-from rsmq_django.worker.execute.interrupt import TimeLimit
+from rsmq_django.worker.delivery import TimeLimit
 from tests.worker.workshop import Configure, TimeIsUp, declare, the_dead_letter, work
 
 #: Much longer than any time limit here, and shorter than what a hanging test is given.
@@ -222,10 +222,10 @@ def test_task_within_its_time_is_left_alone(project: Configure, is_async: bool):
 def test_time_waiting_for_a_thread_does_not_count(project: Configure, monkeypatch: pytest.MonkeyPatch):
     slow_ended: list[float] = []
     deadlines: list[float] = []
-    enter = TimeLimit.__enter__
+    begin = TimeLimit.begin
 
     def note(limit: TimeLimit) -> None:
-        enter(limit)
+        begin(limit)
         deadlines.append(limit.deadline)
 
     def slow() -> None:
@@ -233,7 +233,7 @@ def test_time_waiting_for_a_thread_does_not_count(project: Configure, monkeypatc
 
     def quick() -> None: ...
 
-    monkeypatch.setattr(TimeLimit, "__enter__", note)
+    monkeypatch.setattr(TimeLimit, "begin", note)
     declare(slow).enqueue()
     declare(timeout_s=60)(quick).enqueue()
 
