@@ -21,10 +21,10 @@ import pytest
 from rsmq_django.core import Message
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import registry, task
-from rsmq_django.tasks.running import current_run
 from rsmq_django.worker.delivery import TimeLimit
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.execute.pool import Runnable
+from rsmq_django.worker.sources.common import CommonSource
 from rsmq_django.worker.sources.queues import QueueSource
 from rsmq_django.worker.sources.reliable import ReliableSource
 from rsmq_django.worker.worker import Worker, WorkerOptions, make_worker
@@ -63,19 +63,22 @@ def time_is_up(monkeypatch: pytest.MonkeyPatch) -> TimeIsUp:
     A busy machine may take longer than any short limit before a function comes to its first line.
     """
     limits = threading.local()
-    begin = TimeLimit.begin
+    begin, began = TimeLimit.begin, CommonSource.began
 
     def note(limit: TimeLimit) -> None:
         begin(limit)
         limits.begun = limit
 
+    def note_source(source: CommonSource, execution: Execution) -> None:
+        began(source, execution)
+        limits.source = source
+
     def end() -> None:
         limits.begun.deadline = 0.0
-        attempt = current_run.get()
-        assert isinstance(attempt, Execution)
-        attempt.sink.flush_soon()  # the main thread sleeps until the deadline that it knows
+        limits.source.flush_soon()  # the main thread sleeps until the deadline that it knows
 
     monkeypatch.setattr(TimeLimit, "begin", note)
+    monkeypatch.setattr(CommonSource, "began", note_source)
     return end
 
 

@@ -22,7 +22,7 @@ from ...tasks.retry import TaskTimeout
 from ..delivery import TimeLimit
 
 _raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
-_interrupting = threading.Lock()
+_interrupting = threading.RLock()
 
 
 class Interruptible(Protocol):
@@ -75,6 +75,12 @@ def interrupt(run: Interruptible, kind: type[BaseException]) -> bool:
         return True
 
 
+def forget_interruption(run: Interruptible) -> None:
+    """Forget an interruption of a call that has ended: another one follows on its thread, with the same time limit."""
+    with _interrupting:  # one that began before the end of the call is over now
+        run.asked_to_end_with = None
+
+
 # -- Time limits ------------------------------------------------------------------------------------------------------
 
 #: An interrupted function has this long to clean up; then it is interrupted again, until it has ended.
@@ -101,10 +107,16 @@ class Interruptions(Generic[Call]):
         #: The exception, and when to raise it again.
         self._open: dict[Call, tuple[type[BaseException], float]] = {}
 
-    def interrupt(self, call: Call, kind: type[BaseException]) -> None:
-        """Interrupt a call, and repeat that until it has ended."""
+    def interrupt(self, call: Call, kind: type[BaseException], limit: TimeLimit | None = None) -> None:
+        """Interrupt a call, and repeat that until it has ended. With a limit: if that is still exceeded."""
         is_first = call not in self._open
-        if not call.interrupt(kind):  # it has ended, or will never begin
+        with _interrupting:
+            if limit is not None:
+                if limit.deadline > time.monotonic():
+                    return
+                limit.deadline = math.inf
+            is_running = call.interrupt(kind)
+        if not is_running:  # it has ended, or will never begin
             self._open.pop(call, None)
             return
         self._open[call] = kind, time.monotonic() + INTERRUPT_EVERY_S
@@ -117,8 +129,7 @@ class Interruptions(Generic[Call]):
         for call in running:
             limit = call.time_limit
             if limit is not None and limit.deadline <= now:
-                limit.deadline = math.inf
-                self.interrupt(call, TaskTimeout)
+                self.interrupt(call, TaskTimeout, limit)
         for call, (kind, again_at) in list(self._open.items()):
             if again_at <= now:
                 self.interrupt(call, kind)

@@ -11,6 +11,7 @@ from ...core.log_lines import get_logger
 from ..delivery import AttemptState
 from ..execute.batch import Batch
 from ..execute.execution import Execution
+from ..execute.interrupt import forget_interruption
 from ..execute.invoke import RETURNED_NOTHING, Raised, Result
 from ..execute.sequence import MessageSequence
 from ..outcomes import Outcome, Released
@@ -100,6 +101,8 @@ class TopicCallBatch(Batch):
         run_us = lead.run_us
         for each in members:
             each.run_us = None if run_us is None else run_us // len(members)
+        if not lead.was_interrupted:
+            forget_interruption(lead)
         if not isinstance(result, Raised) or len(members) == 1 or lead.was_interrupted or lead.interrupted:
             return members
         self._has_failed = True

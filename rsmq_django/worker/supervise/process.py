@@ -14,7 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...core.log_lines import get_logger
+from ...tasks.registry import largest_batch
+from ...tasks.topic_task import registered_topic_tasks
+from ..execute.pool import MOST_PREFETCHED
 from ..report.shared_state import SharedState
+from ..worker import WorkerOptions
 
 logger = get_logger(__name__)
 
@@ -22,6 +26,18 @@ logger = get_logger(__name__)
 #: are wrong; it has run its maximum number of tasks; a function was interrupted in it. Not 1, which tasks choose that
 #: end their process.
 ENDED, UNFINISHED, BROKEN, MISCONFIGURED, USED_UP, INTERRUPTED = 0, 75, 70, 78, 79, 80
+
+#: Maximum number of messages of a process that are noted as running, however large the batches are.
+MOST_NOTED = 20_000
+
+
+def most_noted(options: WorkerOptions) -> int:
+    """Return how many messages of a process may run, or have run without their outcomes being sent, at most MOST_NOTED.
+
+    The outcomes of messages that run one after another are sent together.
+    """
+    of_a_thread = max(largest_batch(), MOST_PREFETCHED if registered_topic_tasks() else 1)
+    return min(options.threads * of_a_thread + options.async_tasks * largest_batch(), MOST_NOTED)
 
 
 @dataclass(slots=True, eq=False)

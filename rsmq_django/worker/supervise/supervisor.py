@@ -25,7 +25,6 @@ from django.db import connections
 from ...conf.settings import QueueSettings
 from ...core.log_lines import get_logger
 from ...core.transport.handshake import set_process_role
-from ...tasks.registry import largest_batch
 from ..fetch.polling import IdleTurn, IdleTurns
 from ..fetch.queues import SettingsMismatch, connections_of
 from ..fetch.wakeup import Wakeup
@@ -48,6 +47,7 @@ from .process import (
     ProcessEnd,
     ProcessSlot,
     flush_output,
+    most_noted,
     resident_bytes,
 )
 from .recovery import Death
@@ -73,8 +73,6 @@ SHORTEST_FREEZE_S = 10.0
 WAITS_PER_TURN = 4
 #: The maximum time that counts between two checks of the main loops: the supervisor itself may have been suspended.
 MOST_COUNTED_S = 5.0
-#: Maximum number of messages of a process that are noted as running, however large the batches are.
-MOST_NOTED = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +199,7 @@ class Supervisor:
 
     def _fork(self, process_slot: ProcessSlot) -> Child:
         options = self._options_of_a_child()
-        shared_state = SharedState(min((options.threads + options.async_tasks) * largest_batch(), MOST_NOTED))
+        shared_state = SharedState(most_noted(options))
         sys.stdout.flush()
         sys.stderr.flush()
         reader, writer = os.pipe()

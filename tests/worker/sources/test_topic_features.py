@@ -17,12 +17,13 @@ from rsmq_django.tasks import current_task, fixed, topic_task
 from rsmq_django.tasks.retry import Postpone, TaskTimeout
 from rsmq_django.tasks.running import CurrentTask
 from rsmq_django.topics import get_topic
+from rsmq_django.worker.execute.interrupt import Interruptions, call_interruptibly
 from rsmq_django.worker.execute.stacks import stacks_of
 from rsmq_django.worker.outcomes import Outcome
 from rsmq_django.worker.sources.topic import TopicGroupSource
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, work, working
+from tests.worker.workshop import Configure, TimeIsUp, declare, work, working
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -87,6 +88,84 @@ def test_batch_that_exceeds_its_time_limit_is_tried_message_by_message_in_anothe
     assert calls[0] == [b"a", b"b"]
     assert {len(each) for each in calls[1:]} == {1}
     assert topic.group("billing").status().held == 0
+
+
+@pytest.mark.parametrize("overdue", [0, 1], ids=["all messages", "one message"])
+def test_next_call_of_a_batch_is_not_interrupted_when_the_worker_notices_a_time_limit_late(
+    topic: Topic, time_is_up: TimeIsUp, monkeypatch: pytest.MonkeyPatch, overdue: int
+):
+    noticed, next_began, late, failed = (threading.Event() for _ in range(4))
+    interrupt = Interruptions.interrupt
+    calls: list[list[bytes]] = []
+
+    def interrupt_late(self: Interruptions[Any], *words: Any) -> None:
+        noticed.set()
+        assert next_began.wait(60)
+        interrupt(self, *words)
+        late.set()
+
+    monkeypatch.setattr(Interruptions, "interrupt", interrupt_late)
+
+    @topic_task("orders", group="billing", batch=10, timeout_s=3600, backoff=fixed(3600))
+    def bill(messages: list[TopicMessage]) -> None:
+        calls.append([message.body for message in messages])
+        if len(calls) == overdue + 1:
+            time_is_up()
+            assert noticed.wait(60)
+        elif len(calls) == overdue + 2:
+            next_began.set()
+            try:
+                while not late.is_set():
+                    threading.Event().wait(0.001)
+            except TaskTimeout:
+                failed.set()
+                raise
+        if len(messages) > 1:
+            raise ValueError
+
+    topic.publish("a", "b", "c")
+    with working(threads=1):
+        wait_until(lambda: (status := topic.group("billing").status()).lag == status.held == 0)
+
+    assert calls == [[b"a", b"b", b"c"], [b"a"], [b"b"], [b"c"]]
+    assert not failed.is_set()
+
+
+def test_time_limit_that_is_over_while_a_call_of_a_batch_ends_interrupts_no_other_call(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+):
+    noticed = threading.Event()
+    interrupt = Interruptions.interrupt
+    calls: list[list[bytes]] = []
+
+    def interrupt_and_note(self: Interruptions[Any], *words: Any) -> None:
+        interrupt(self, *words)
+        noticed.set()
+
+    def call_and_end_late(function: Any, attempt: Any) -> Any:
+        try:
+            return call_interruptibly(function, attempt)
+        finally:
+            if len(calls) == 1:
+                attempt.time_limit.deadline = 0.0
+                attempt.sink.flush_soon()
+                assert noticed.wait(60)
+
+    monkeypatch.setattr(Interruptions, "interrupt", interrupt_and_note)
+    monkeypatch.setattr("rsmq_django.worker.execute.invoke.call_interruptibly", call_and_end_late)
+
+    @topic_task("orders", group="billing", batch=10, timeout_s=3600, backoff=fixed(3600))
+    def bill(messages: list[TopicMessage]) -> None:
+        calls.append([message.body for message in messages])
+        if len(messages) > 1:
+            raise ValueError
+
+    topic.publish("a", "b", "c")
+    with working(threads=1):
+        wait_until(lambda: len(calls) > 1)
+        wait_until(lambda: (status := topic.group("billing").status()).lag == status.held == 0)
+
+    assert calls == [[b"a", b"b", b"c"], [b"a"], [b"b"], [b"c"]]
 
 
 class Noting:

@@ -15,7 +15,7 @@ from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.execute.batch import executions_of
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.execute.interrupt import Interruptions
-from rsmq_django.worker.execute.pool import Prefetch
+from rsmq_django.worker.execute.pool import MOST_PREFETCHED, Prefetch
 from rsmq_django.worker.execute.sequence import MessageSequence
 from rsmq_django.worker.execute.stacks import stacks_of
 from rsmq_django.worker.outcomes import NOTHING_RETURNED
@@ -25,6 +25,7 @@ from rsmq_django.worker.report.statistics import Statistics
 from rsmq_django.worker.sources.source import SourceContext
 from rsmq_django.worker.sources.topic import TopicGroupSource, make_topic_sources
 from rsmq_django.worker.sources.topic_group import MOST_AHEAD_BYTES
+from rsmq_django.worker.supervise.process import most_noted
 from rsmq_django.worker.worker import Worker
 from tests.support import wait_until
 from tests.worker.workshop import Configure, TimeIsUp, new_worker, run_apart, work, working
@@ -45,9 +46,11 @@ class ShortRuns(Prefetch):
         super().note(0.0001)
 
 
-def fast_source() -> TopicGroupSource:
+def fast_source(shared_state: SharedState | None = None) -> TopicGroupSource:
     """Return the only source of topics, after many short runs of its only function."""
-    context = SourceContext(notifier=Notifier("w1"), poll_interval_s=1, wake=lambda: None, ends_by_itself=True)
+    context = SourceContext(
+        notifier=Notifier("w1"), poll_interval_s=1, wake=lambda: None, shared_state=shared_state, ends_by_itself=True
+    )
     (source,) = make_topic_sources(None, context)
     (state,) = source.consumers.values()
     state.pace = ShortRuns()
@@ -291,10 +294,10 @@ def test_next_message_is_not_interrupted_when_the_worker_notices_a_time_limit_la
     noticed, next_began, late, failed = (threading.Event() for _ in range(4))
     interrupt = Interruptions.interrupt
 
-    def interrupt_late(self: Interruptions[Any], call: Any, kind: type[BaseException]) -> None:
+    def interrupt_late(self: Interruptions[Any], *words: Any) -> None:
         noticed.set()
         assert next_began.wait(60)
-        interrupt(self, call, kind)
+        interrupt(self, *words)
         late.set()
 
     monkeypatch.setattr(Interruptions, "interrupt", interrupt_late)
@@ -402,6 +405,27 @@ def test_a_function_changes_the_context_of_its_own_run_only(topic: Topic, projec
     source.flush()
 
     assert languages == ["en-us"] * 3
+
+
+@pytest.mark.parametrize("threads", [3, 8])
+def test_each_message_is_in_shared_memory_however_many_outcomes_wait(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, threads: int
+):
+    monkeypatch.setattr(Prefetch, "ahead", lambda _, threads: MOST_PREFETCHED)
+
+    @topic_task("orders", group="billing", consumers=threads, hard_timeout_s=1000)
+    def bill(message: TopicMessage) -> None: ...
+
+    shared_state = SharedState(most_noted(new_worker(threads=threads).options))
+    source = fast_source(shared_state)
+    topic.publish(*["short"] * 1000)
+    deliveries = source.exchange(threads)
+    executions = [Execution(each, sink=source, notifier=source.notifier) for each in deliveries]
+    for sequence in source.in_calls(executions):
+        run_apart(sequence)
+
+    assert len(deliveries) == min(threads * MOST_PREFETCHED, 1000)
+    assert len(shared_state.running()) == len(deliveries)
 
 
 def test_hard_limit_of_each_message_is_in_shared_memory_while_it_runs(topic: Topic):
