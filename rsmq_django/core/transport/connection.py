@@ -26,7 +26,7 @@ from ..errors import RedisFailure
 from .cluster import ASK_FOR_NODES, ClusterNodes, moved
 from .connection_errors import connection_lost, not_connected, refused
 from .factories import has_credentials, masked, new_async_factory, new_factory, service_of
-from .handshake import Credentials, async_greeting, greeting
+from .handshake import Credentials, aintroduce, greeting, leave_names_to_us
 from .listener import Listener
 from .packing import Command, Reply, Request, packed
 from .read_timeout import Silence
@@ -331,8 +331,7 @@ class Connection:
 
     def _new_async_factory(self) -> Any:
         url = self.url if self._sentinels is None else self._sentinels.service.server_url
-        greet = async_greeting(packed, self._role)
-        return new_async_factory(url, None, **self._credentials(), redis_connect_func=greet)
+        return new_async_factory(url, None, **self._credentials())
 
     def _credentials(self) -> dict[str, Any]:
         provider = self.credential_provider
@@ -468,7 +467,7 @@ class Connection:
         pool = self._loops.get(loop)
         if pool is None or pool.pid != os.getpid():
             factory = self._new_async_factory()
-            pool = self._loops[loop] = _LoopPool(self.url, self._route, self._sentinels, factory)
+            pool = self._loops[loop] = _LoopPool(self.url, self._route, self._sentinels, factory, self._role)
             await anext(pool.closer)
         return pool
 
@@ -476,9 +475,11 @@ class Connection:
 class _LoopPool:
     """The idle sockets of one event loop. They close when the loop shuts its asynchronous generators down."""
 
-    def __init__(self, url: str, route: ClusterNodes, sentinels: Sentinels | None, factory: Any) -> None:
+    def __init__(
+        self, url: str, route: ClusterNodes, sentinels: Sentinels | None, factory: Any, role: str | None
+    ) -> None:
         self._url, self._route, self._sentinels = url, route, sentinels
-        self.factory = factory
+        self.factory, self._role = factory, role
         self.idle: deque[Any] = deque()
         self.pid = os.getpid()
         # asyncio.run() and async_to_sync() end a loop with shutdown_asyncgens(): the only hook for a library.
@@ -499,6 +500,7 @@ class _LoopPool:
     def _new_link(self) -> Any:
         link = _new_link(self.factory)
         link.silence = Silence()
+        leave_names_to_us(link)
         return link
 
     async def connect(self, link: Any, timeout_s: float) -> None:
@@ -520,17 +522,20 @@ class _LoopPool:
 
     async def _open(self, link: Any, timeout_s: float) -> None:
         if self._sentinels is not None:
-            await self._sentinels.aconnect(link, _arole_of, timeout_s)
+            await self._sentinels.aconnect(link, self._role_of, timeout_s)
         else:
             self._route.aim(link)
-            await link.connect()
+            await self._open_named(link)
 
+    async def _open_named(self, link: Any) -> None:
+        await link.connect()
+        await aintroduce(link, packed, self._role)
 
-async def _arole_of(link: Any) -> Reply:
-    """See Connection._role_of()."""
-    await link.connect()
-    await link.send_packed_command(packed([ASK_FOR_ROLE]), check_health=False)
-    return await _aread(link)
+    async def _role_of(self, link: Any) -> Reply:
+        """See Connection._role_of()."""
+        await self._open_named(link)
+        await link.send_packed_command(packed([ASK_FOR_ROLE]), check_health=False)
+        return await _aread(link)
 
 
 # -- Protocol and redis-py -------------------------------------------------------------------------------------------

@@ -115,25 +115,23 @@ def greeting(pack: Pack, role: str | None) -> Callable[[Any], None]:
     return partial(_greet, pack, role)
 
 
-def async_greeting(pack: Pack, role: str | None) -> Callable[[Any], Any]:
-    """See greeting()."""
+async def aintroduce(link: Any, pack: Pack, role: str | None) -> None:
+    """Tell the server the name of a new socket of an async connection, which was prepared with leave_names_to_us().
 
-    async def greet(link: Any) -> None:
-        _leave_names_to_us(link)
-        await link.on_connect()
-        names = _names(role)
-        await link.send_packed_command([pack(names)], check_health=False)
-        for _ in names:
-            try:
-                await link.read_response()
-            except redis.ResponseError:
-                pass  # refused: the socket has no name
-
-    return greet
+    redis-py does not call this, as it does for sync ones: it asks asyncio whether it is given a coroutine function, and
+    Python 3.14 answers with a DeprecationWarning.
+    """
+    names = _names(role)
+    await link.send_packed_command([pack(names)], check_health=False)
+    for _ in names:
+        try:
+            await link.read_response()
+        except redis.ResponseError:
+            pass  # refused: the socket has no name
 
 
 def _greet(pack: Pack, role: str | None, link: Any) -> None:
-    _leave_names_to_us(link)
+    leave_names_to_us(link)
     link.on_connect()
     names = _names(role)
     link.send_packed_command([pack(names)], check_health=False)
@@ -152,6 +150,6 @@ def _names(role: str | None) -> list[tuple[str, ...]]:
     ]
 
 
-def _leave_names_to_us(link: Any) -> None:
+def leave_names_to_us(link: Any) -> None:
     """Keep redis-py from sending its own name, in two more round trips. Releases differ in the attribute."""
     link.driver_info = link.lib_name = link.lib_version = None
