@@ -19,13 +19,31 @@ from .task import find_task
 #: Raised when a later release changes the meaning of a field; a worker refuses versions that it does not know.
 VERSION = 1
 
+Encoder = Callable[[Any, int], Sequence[str]]
+
 # json.dumps() and json.loads() with such options create these objects for each call; here they are created once.
-_make_encoder: Callable[..., Callable[[Any, int], tuple[str, ...]]] = json.encoder.c_make_encoder  # type: ignore[attr-defined]
 _OPTIONS = (json.JSONEncoder().default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
 _decoder = json.JSONDecoder()
 #: raw_decode() in C: the value that begins at a position, and where it ends.
 scan_json: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]
 
+
+def tried(private: Callable[..., Encoder] | None) -> Callable[..., Encoder]:
+    """Return json's private encoder in C; json.JSONEncoder for a Python that has none or calls it otherwise."""
+    try:
+        works = private and "".join(private({}, *_OPTIONS)({"ü": [1, None, "\u2028"]}, 0)) == '{"ü":[1,null,"\u2028"]}'
+    except Exception:
+        works = False
+    return private if private and works else _slow_encoder
+
+
+def _slow_encoder(cycles: dict[int, Any] | None, *_: Any) -> Encoder:
+    check = cycles is not None
+    encoder = json.JSONEncoder(ensure_ascii=False, check_circular=check, allow_nan=False, separators=(",", ":"))
+    return lambda value, _: (encoder.encode(value),)
+
+
+_make_encoder = tried(getattr(json.encoder, "c_make_encoder", None))
 #: For values without containers, which need no detection of cycles.
 _encode = _make_encoder(None, *_OPTIONS)
 _SCALARS = frozenset({bool, float, int, str, type(None)})

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rsmq_django.tasks import envelope
 from rsmq_django.tasks.envelope import Envelope, Unreadable, decode, new_envelope
 
 MESSAGE_ID = "hoc1234567AbCdEfGhIjKlMnOpQrStUv"
@@ -88,3 +89,41 @@ def test_body_that_is_not_a_call_is_undecodable(body):
 @pytest.mark.parametrize("version", [2, 0, "1", None, [1], True])
 def test_other_version_is_refused_instead_of_guessed(version):
     assert reason_of(written(task="t", v=version)) == "unknown_version"
+
+
+def refuses_positions(*, markers: Any) -> Any:
+    """A C encoder of a Python that calls it otherwise."""
+
+
+def adds_spaces(*_: Any) -> Any:
+    """A C encoder of a Python in which the options have another order."""
+    return lambda value, _: (json.dumps(value),)
+
+
+@pytest.mark.parametrize("of_this_python", [None, refuses_positions, adds_spaces])
+def test_messages_are_the_same_without_the_private_encoder_of_json(of_this_python: Any):
+    arguments: list[Any] = ["ü\u2028", 1, 2.5, True, None, [1, {"a": []}], "\ud800"]
+
+    make = envelope.tried(of_this_python)
+
+    assert make is not of_this_python
+    expected = envelope._make_encoder({}, *envelope._OPTIONS)(arguments, 0)
+    assert "".join(make({}, *envelope._OPTIONS)(arguments, 0)) == "".join(expected)
+    assert "".join(make(None, *envelope._OPTIONS)("ü", 0)) == '"ü"'
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), "cycle"], ids=["nan", "object", "cycle"])
+def test_arguments_that_are_not_json_are_refused_without_the_private_encoder(
+    monkeypatch: pytest.MonkeyPatch, value: Any
+):
+    arguments = [value]
+    if value == "cycle":
+        arguments[0] = arguments
+    monkeypatch.setattr(envelope, "_make_encoder", envelope.tried(None))
+
+    with pytest.raises((TypeError, ValueError), match="shop.tasks.pay cannot be sent as JSON"):
+        envelope.encode("shop.tasks.pay", "1", arguments, {}, None)
+
+
+def test_the_private_encoder_of_this_python_is_used():
+    assert envelope._make_encoder is json.encoder.c_make_encoder  # type: ignore[attr-defined]
