@@ -12,7 +12,7 @@ OTHER_BIN := .venv-other/bin
 SPARK_BIN := .venv-spark/bin
 
 # Run each candidate: a command that exists need not work (version managers leave shims that only print an error).
-PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python3.15; do \
     $$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 # The other end of what we support: Django 6 needs Python 3.12, and 3.11 can only get Django 5.2.
@@ -148,6 +148,17 @@ test-browser: ## run the tests of the admin in Chromium, on each supported Djang
 browser-environments:
 	@$(MAKE) -s --no-print-directory -j2 $(BROWSER_INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_BROWSER_INSTALLED))
 
+# CELLS="py3.14 django6": those with one of these words in their names; python3 -m tools.matrix --list shows all.
+test-matrix: ## run the tests on each combination of Python, Django, redis-py and server that this machine has (an hour)
+	@$(PYTHON) -m tools.matrix $(CELLS)
+
+test-sid: ## run the tests on the newest Python and Redis, in a Debian sid that this makes (needs root and debootstrap)
+	@sh tools/debian_sid.sh
+
+# TAG=v0.1.0: it must be the version of the package and of the changelog.
+release-check: ## build the distributions and try them in empty environments (five minutes)
+	@$(PYTHON) -m tools.release $(if $(TAG),--tag $(TAG))
+
 # MINUTES=240: for hours, with further seeds. ONLY=kills SEED=7: one scenario, from that seed.
 test-faults: $(INSTALLED) ## break servers, networks and processes under load and check what became of each call (8 minutes)
 	@$(BIN)/python -m tests.faults $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
@@ -166,12 +177,13 @@ lint: $(INSTALLED) ## check style, types and migrations
 	@$(BIN)/python manage.py makemigrations --check --dry-run
 
 # In its own environment. Rules whose exceptions ruff knows by name (its S rules, each with a reason) are left to it.
-AUDIT_TOOLS := bandit==1.9.4 pip-audit==2.10.1
+AUDIT_TOOLS := bandit==1.9.4 pip-audit==2.10.1 zizmor==1.32.0
 
-audit: ## find unsafe code (bandit) and vulnerable dependencies (pip-audit; needs the internet)
-	@test -x .venv-audit/bin/pip-audit || { python3 -m venv .venv-audit && \
+audit: ## find unsafe code (bandit), unsafe workflows (zizmor) and vulnerable dependencies (pip-audit; needs the internet)
+	@test -x .venv-audit/bin/zizmor || { python3 -m venv .venv-audit && \
 	    .venv-audit/bin/python -m pip install --quiet --disable-pip-version-check $(AUDIT_TOOLS); }
 	@.venv-audit/bin/bandit -q -r rsmq_django pyspark_rsmq.py -ll --skip B108,B308,B608,B703
+	@.venv-audit/bin/zizmor --offline --quiet .github
 	@found=$$(timeout 120 .venv-audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip 2>&1) && status=0 || status=$$?; \
 	case "$$status $$found" in \
 	    1*"Found "*) echo "$$found"; exit 1;; \

@@ -26,19 +26,22 @@ COLUMNS = ("passed", "failed", "skipped")
 
 @dataclass
 class Part:
-    """One target: its output goes to ours, and what it says of itself is remembered."""
+    """A command, by default the target of its name: its output goes to ours, and what it says of itself is kept."""
 
-    target: str
+    name: str
+    command: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     status: int | None = None
     seconds: float = 0.0
 
     def run(self) -> None:
-        """Run the target to its end."""
+        """Run the command to its end."""
         began = time.monotonic()
-        command = ["make", "-s", "--no-print-directory", self.target]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        command = self.command or ["make", "-s", "--no-print-directory", self.name]
+        environment = os.environ | self.environment
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
             assert process.stdout is not None
             line = b""
             while chunk := os.read(process.stdout.fileno(), 65536):
@@ -61,10 +64,19 @@ class Part:
     @property
     def row(self) -> str:
         numbers = "".join(f"{self.counts.get(name, 0) if self.counts else '':>9}" for name in COLUMNS)
-        result = "did not run" if self.status is None else f"FAILED ({self.status})" if self.status else "ok"
+        failed = f"FAILED ({self.status})" if self.status else "ok" if self.seconds else "left out"
+        result = "did not run" if self.status is None else failed
         minutes, seconds = divmod(round(self.seconds), 60)
         left_out = "".join(f"  left out: {what}" for what in self.left_out)
-        return f"{self.target:<18}{result:<12}{numbers}{minutes:>6}:{seconds:02}{left_out}"
+        return f"{result:<12}{numbers}{minutes:>6}:{seconds:02}{left_out}"
+
+
+def print_table(parts: list[Part]) -> None:
+    """Print how each part went."""
+    width = max(16, *(len(part.name) for part in parts)) + 2
+    heads = "".join(f"{name:>9}" for name in COLUMNS)
+    rows = (f"{part.name:<{width}}{part.row}" for part in parts)
+    print(f"\n{'part':<{width}}{'result':<12}{heads}{'time':>9}", *rows, sep="\n", flush=True)
 
 
 def main(groups: list[str]) -> int:
@@ -84,8 +96,7 @@ def main(groups: list[str]) -> int:
         interrupted = True
         for thread in threads:
             thread.join()
-    heads = "".join(f"{name:>9}" for name in COLUMNS)
-    print(f"\n{'part':<18}{'result':<12}{heads}{'time':>9}", *(part.row for part in parts), sep="\n", flush=True)
+    print_table(parts)
     return 130 if interrupted else int(any(part.status != 0 for part in parts))
 
 

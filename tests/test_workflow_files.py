@@ -1,0 +1,62 @@
+"""The workflows of the public host run what can be run anywhere: targets of the Makefile and scripts of the clone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def matrix(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "tools.matrix", *words], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_target_that_a_workflow_makes_is_in_the_makefile(workflow: Path):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+
+    made = re.findall(r"run: .*?\bmake ([a-z-]+)", workflow.read_text())
+    scripts = re.findall(r"run: (?:sh )?(\S+\.sh|\.ci/run)", workflow.read_text())
+
+    assert made or scripts
+    assert set(made) <= targets
+    assert all((ROOT / script).exists() for script in scripts)
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_of_others_are_named_by_their_commit(workflow: Path):
+    used = re.findall(r"uses: (\S+)@(\S+)", workflow.read_text())
+
+    assert used
+    for action, version in used:
+        assert re.fullmatch(r"[0-9a-f]{40}", version) or action == "pypa/gh-action-pypi-publish"
+
+
+def test_combinations_contain_every_version_that_the_package_names():
+    classifiers = re.findall(r"(?:Python|Django) :: ([0-9]\.[0-9]+)", (ROOT / "pyproject.toml").read_text())
+
+    names = [cell["name"] for cell in json.loads(matrix("--json").stdout)]
+
+    assert len(classifiers) >= 8
+    assert all(re.search(rf"(py|django){re.escape(version)}-", " ".join(names)) for version in classifiers)
+
+
+def test_words_choose_combinations_by_their_names():
+    names = [cell["name"] for cell in json.loads(matrix("--json", "django6.0", "redis-6.2").stdout)]
+
+    assert names
+    assert all("django6.0" in name or "redis-6.2" in name for name in names)
+
+
+def test_word_that_no_combination_has_is_an_error_that_says_where_they_are_listed():
+    done = matrix("py2.7")
+
+    assert done.returncode == 2
+    assert "py2.7" in done.stdout and "--list" in done.stdout
