@@ -38,7 +38,9 @@ class StepOptions:
 def _archive(options: StepOptions) -> Iterator[str]:
     lag = read_lag(options.config, options.server)
     yield f"archive: {_count(lag.entries, 'event')}"
-    if lag.is_reset or lag.lost_unseen:
+    if lag.lost_unseen:
+        yield f"archive: {_count(lag.lost_unseen, 'event')} trimmed before, to be counted as lost"
+    if lag.is_reset:
         yield "archive: it would fail, see rsmq_pipeline doctor"
 
 

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,7 @@ from ..spark.checkpoint import finished_offset
 from ..spark.config import JobConfig
 from ..spark.errors import PipelineError
 from ..spark.lake import Lake
+from ..spark.log import position_in
 from ..spark.runs import read_runs
 from ..spark.server import Server
 
@@ -54,11 +55,13 @@ class Lag:
     lost_unseen: int
     #: The log no longer contains the archive's position: it was recreated, or a failover lost its end.
     is_reset: bool = False
+    #: The latest batch is of another log: of another server, or of a log that was deleted since.
+    is_other: bool = False
 
 
 def examine(config: JobConfig, server: Server) -> Iterator[CheckResult]:
     """Yield the findings, requirements of Spark first."""
-    for check in (_packages, _java, _python, lambda: _lake(config.find_lake()), _tables, _recording):
+    for check in (_packages, _java, _python, lambda: _lake(config.find_lake()), _tables, _recording, _connections):
         yield from check()
     try:
         yield from _redis(config, server)
@@ -73,13 +76,36 @@ def read_lag(config: JobConfig, server: Server) -> Lag:
     stream = events_key(config.namespace)
     end = (finished_offset(config.find_lake().checkpoint(JOB)) or {}).get(stream, {"id": BEGINNING, "n": -1})
     found = server.run(step(stream, after=end["id"], most=1))
+    if is_other := end.get("log", "") not in ("", found.log):
+        end = position_in(end, found.log)
+        found = server.run(step(stream, after=end["id"], most=1))
     length = server.ask_one("XLEN", stream)
     if id_order(found.newest_id) < id_order(end["id"]) or 0 <= found.added < end["n"]:
-        return Lag(length, length, 0, is_reset=True)
+        return Lag(length, length, 0, is_reset=True, is_other=is_other)
     if end["n"] < 0 or found.added < 0:
-        return Lag(length, length, 0)
+        return Lag(length, length, 0, is_other=is_other)
     lost = max(0, found.gone - end["n"])
-    return Lag(max(0, found.added - end["n"] - lost), length, lost)
+    return Lag(max(0, found.added - end["n"] - lost), length, lost, is_other=is_other)
+
+
+def unarchived_connections() -> list[str]:
+    """Return the connections of queues whose log of attempts no pipeline of these settings archives."""
+    settings = get_settings()
+    if settings.events.record == "off":
+        return []
+    used = {queue.connection for queue in settings.queues.values()}
+    logs = {
+        alias: (each.url, each.cache, each.embedded, each.namespace) for alias, each in settings.connections.items()
+    }
+    return sorted(alias for alias in used if logs[alias] != logs[settings.pipeline.connection])
+
+
+def not_archived(aliases: Sequence[str]) -> str:
+    """Return the sentence that names connections whose log is not archived."""
+    archived = get_settings().pipeline.connection
+    return (
+        f"the events of queues on {', '.join(aliases)} are not archived: the pipeline reads the log of {archived} only"
+    )
 
 
 # -- This machine -----------------------------------------------------------------------------------------------------
@@ -155,6 +181,12 @@ def _tables() -> Iterator[CheckResult]:
         yield CheckResult("warning", "rsmq_django.pipeline is not in INSTALLED_APPS", hint)
 
 
+def _connections() -> Iterator[CheckResult]:
+    if aliases := unarchived_connections():
+        hint = "Set RSMQ['PIPELINE']['CONNECTION'] to the connection whose history you need."
+        yield CheckResult("warning", not_archived(aliases), hint)
+
+
 def _recording() -> Iterator[CheckResult]:
     settings: Settings = get_settings()
     if settings.events.record == "all":
@@ -194,8 +226,12 @@ def _lag(config: JobConfig, server: Server) -> Iterator[CheckResult]:
     more_often = "Run the archive more often, or raise RSMQ['EVENTS']['MAX_LENGTH']."
     if lag.lost_unseen:
         text = f"{lag.lost_unseen:,} events were trimmed before they were archived"
-        hint = f"archive --allow-loss counts them and continues. {more_often}"
+        hint = f"The next run archives the others, and counts these as lost. {more_often}"
         yield CheckResult("problem", text, hint)
+    if lag.is_other:
+        text = "the log is not the one of the latest batch: another server, or the log was deleted since"
+        hint = "If RSMQ['CONNECTIONS'] is right, nothing is to do: the next run archives it from its first entry."
+        yield CheckResult("warning", text, hint)
     if lag.is_reset:
         text = "the log no longer contains the archive's position: it was recreated, or a failover lost its end"
         yield CheckResult("problem", text, "Find the cause; then: rsmq_pipeline archive --new-checkpoint")

@@ -22,6 +22,8 @@ from .files import FileSink
 from .finalize import trim_events
 from .lake import Lake
 from .lock import RunLock
+from .log import StreamLog
+from .options import Options
 from .patience import started_patiently
 from .progress import POLL_S
 from .schemas import EVENTS
@@ -101,7 +103,7 @@ class ArchiveJob:
 
     def _start(self, checkpoint: Path, sink: FileSink) -> Any:
         options = {"kind": "events", "filesIn": str(self.lake.incoming(JOB)), **self.source}
-        if not checkpoint.exists() and (newest := self.lake.newest_ids()):
+        if not checkpoint.exists() and (newest := self.lake.newest_ids(self._logs())):
             # Without it, after the deletion of a checkpoint, all entries in Redis would be archived a second time.
             options["startAfter"] = json.dumps(newest)
         stream = self.spark.readStream.format("rsmq").options(**options).load()
@@ -110,6 +112,15 @@ class ArchiveJob:
         if self.every_s is None:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{self.every_s} seconds").start()
+
+    def _logs(self) -> dict[str, str]:
+        """Return the identity of each stream."""
+        options = Options.read({"kind": "events", **self.source})
+        log = StreamLog(options, options.streams)
+        try:
+            return log.identities()
+        finally:
+            log.server.close()
 
     def _follow(self, query: Any, sink: FileSink, result: Archived, checkpoint: Path) -> None:
         """Wait for the end, count archived events, and trim them regularly in a continuous run."""

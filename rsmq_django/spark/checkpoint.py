@@ -47,7 +47,11 @@ def planned_rows(checkpoint: Path, batch: int, *, source: int = 0) -> int:
     has_before = batch > 0 and (checkpoint / "offsets" / str(batch - 1)).exists()
     before = (read_offset(checkpoint, batch - 1, source=source) if has_before else None) or {}
     # A stream without new entries has its previous offset.
-    return sum(stop["rows"] for stream, stop in end.items() if before.get(stream, {}).get("id") != stop["id"])
+    return sum(stop["rows"] for stream, stop in end.items() if _place(before.get(stream, {})) != _place(stop))
+
+
+def _place(offset: dict[str, Any]) -> tuple[Any, Any]:
+    return offset.get("id"), offset.get("log")
 
 
 def _numbers(directory: Path) -> list[int]:

@@ -22,7 +22,7 @@ OF_THE_ENTRY = columns(
 #: Column, type, field of the entry.
 FIELDS = tuple((column.name, column.kind, name.encode()) for column, name in zip(OF_THE_ENTRY, NAMES, strict=True))
 SCHEMA = (
-    *columns("shard STRING, entry_id STRING, event_at TIMESTAMP"),
+    *columns("shard STRING, entry_id STRING, event_at TIMESTAMP, log STRING"),
     *OF_THE_ENTRY,
     Column("fingerprint", "STRING"),
 )
@@ -41,16 +41,17 @@ class EventLogReader:
     def read(self, part: StreamRange) -> Iterator[Rows]:
         """Yield the rows of a range in chunks."""
         for entries in self.log.entries(part):
-            yield rows(part.stream, entries)
+            yield rows(part.stream, entries, log=part.log)
 
 
-def rows(stream: str, entries: list[Entry]) -> Rows:
-    """Return entries as columns."""
+def rows(stream: str, entries: list[Entry], *, log: str = "") -> Rows:
+    """Return entries of a log as columns."""
     ids = [entry_id.decode("ascii") for entry_id, _ in entries]
     table: Rows = {
         "shard": [stream] * len(entries),
         "entry_id": ids,
         "event_at": [int(entry_id.partition("-")[0]) * 1000 for entry_id in ids],
+        "log": [log or None] * len(entries),
     }
     for (name, kind, _), values in zip(FIELDS, _columns_of(entries), strict=True):
         table[name] = _texts(values) if kind == "STRING" else _numbers(values, kind)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.limits import MAX_BATCH
 from ..core.queue.drain import Drain
-from ..core.transport.streams import BEGINNING, readers_key, trim
+from ..core.transport.streams import BEGINNING, readers_key, step, trim
 from .checkpoint import finished_offset
 from .drain import drains
 from .durable import sync, sync_tree
@@ -30,9 +30,12 @@ class Acknowledged:
 
 
 def trim_events(server: Server, checkpoint: Path, *, reader: str = "archive") -> int:
-    """Trim entries that this checkpoint has finished and no other reader needs; return their number."""
+    """Trim entries that this checkpoint has finished and no other reader needs; return their number.
+
+    A log other than the one that was read keeps its entries.
+    """
     return sum(
-        server.run(trim(stream, readers_key(stream), reader=reader, finished_id=end["id"]))
+        server.run(trim(stream, readers_key(stream), reader=reader, finished_id=end["id"], log=end.get("log", "")))
         for stream, end in _settled_offset(checkpoint).items()
         if end["id"] != BEGINNING
     )
@@ -57,6 +60,8 @@ def acknowledge_drained(options: Options, checkpoint: Path) -> Acknowledged:
     offsets = _settled_offset(checkpoint)
     for drain in drains(options):
         end = offsets.get(drain.journal)
+        if end and end.get("log", "") not in ("", server.run(step(drain.journal, after=end["id"], most=1)).log):
+            continue  # another server: its journal was not read
         while end and end["id"] != BEGINNING:
             done, foreign = server.run(drain.acknowledge(end["id"]))
             entries, left = entries + done, left + foreign

@@ -72,7 +72,8 @@ class Pipeline:
             self.spark,
             self.config.find_lake(),
             server,
-            self.config.options(),
+            # What was trimmed unread is lost; a refusal would only lose more.
+            {"failOnDataLoss": "false"} | self.config.options(),
             every_s=self.every_s,
             new_checkpoint=self.new_checkpoint,
             on_progress=lambda rows: self.on_progress("archive", rows, self.backlog),

@@ -146,12 +146,16 @@ class Lake:
         """Return the directories of a day's batches, including compacted batches."""
         return [path for _, path in sorted(self._raw(day).items())]
 
-    def newest_ids(self) -> dict[str, str]:
-        """Return the newest id of each shard of the log that is in the lake. Needs pyarrow."""
+    def newest_ids(self, logs: Mapping[str, str]) -> dict[str, str]:
+        """Return the newest id of each shard that is in the lake and of the log with this identity. Needs pyarrow.
+
+        Rows of earlier versions have no identity, and count as rows of this log.
+        """
+        about = ["shard", "entry_id", "event_at", "log"]
         newest: dict[str, str] = {}
         for day in reversed(self.days(EVENTS)):  # all of them: a shard may have been idle for long
             of_the_day: dict[str, str] = {}
-            for shard, entry_id in _newest_rows(self.read_day(EVENTS, day, names=["shard", "entry_id", "event_at"])):
+            for shard, entry_id in _newest_rows(self.read_day(EVENTS, day, names=about), logs):
                 if id_order(entry_id) > id_order(of_the_day.get(shard, BEGINNING)):
                     of_the_day[shard] = entry_id
             newest = of_the_day | newest
@@ -271,10 +275,13 @@ def _count_rows(files: Iterable[Path]) -> int:
     return sum(pq.read_metadata(file).num_rows for file in files)
 
 
-def _newest_rows(rows: Any) -> Iterator[tuple[str, str]]:
+def _newest_rows(rows: Any, logs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield shard and id of the rows in the last millisecond of each shard: a day may have millions of others."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    is_known = pc.or_kleene(pc.is_null(rows["log"]), pc.is_in(rows["log"], pa.array([*logs.values()], pa.string())))
+    rows = rows.filter(is_known)
     last = rows.group_by("shard").aggregate([("event_at", "max")])
     for shard, at in zip(last["shard"].to_pylist(), last["event_at_max"], strict=True):
         found = rows.filter(pc.and_(pc.equal(rows["shard"], shard), pc.equal(rows["event_at"], at)))

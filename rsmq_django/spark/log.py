@@ -6,6 +6,11 @@ The offset of one stream is a dictionary, because Spark writes it into its check
     n     number of entries ever added up to it; -1: not known yet
     rows  entries of the batch that ended here
     lost  number of entries trimmed before they were read, since the start
+    log   identity of the log; "": not known yet
+    left  position in each log that was read before this one: {log: [id, n]}
+
+On another server, or after it was deleted and created again, a stream of the same name is another log, as its identity
+says (core.transport.streams.name_log). A log that was not read before is read from its first entry.
 
 Redis counts all entries ever added, so `added - length` entries were trimmed from the head: if that exceeds our `n`,
 the difference was trimmed unread. The counts are exact as long as no client deletes from the middle of the log.
@@ -17,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.transport.streams import BEGINNING, StreamStep, id_order, step
+from ..core.transport.streams import BEGINNING, StreamStep, id_order, name_log, step
 from .errors import DataLoss, LogReset
 from .options import Options
 from .server import Server
@@ -28,6 +33,8 @@ Offsets = dict[str, Offset]
 Entry = tuple[bytes, list[bytes]]
 
 NO_LIMIT = 2**53
+#: Number of earlier logs whose positions are kept.
+LOGS_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,8 @@ class StreamRange:
     after: str
     upto: str
     rows: int
+    #: Identity of the log.
+    log: str = ""
 
 
 class StreamLog:
@@ -62,13 +71,17 @@ class StreamLog:
     def beginning(self) -> Offsets:
         """Return the start offset of a new reader. Deterministic: Spark calls it twice, in two processes."""
         return {
-            stream: {"id": self.options.start_after.get(stream, BEGINNING), "n": -1, "rows": 0, "lost": 0}
+            stream: {"id": self.options.start_after.get(stream, BEGINNING), "n": -1, "rows": 0, "lost": 0, "log": ""}
             for stream in self.streams
         }
 
     def newest_ids(self) -> dict[str, str]:
         """Return the newest id of each stream: the end of a run over the current entries."""
         return {stream: self._step(stream, BEGINNING, "+", 1).newest_id for stream in self.streams}
+
+    def identities(self) -> dict[str, str]:
+        """Return the identity of each stream; "" for one that does not exist. Streams without one get theirs."""
+        return {stream: self.server.run(name_log(stream)) for stream in self.streams}
 
     def advance_all(self, start: Offsets, most: int, targets: Mapping[str, str] | None = None) -> Offsets:
         """Return offsets at most `most` entries further; the same `start` object without new entries."""
@@ -94,7 +107,14 @@ class StreamLog:
         """
         if most < 1:
             return begin
+        before = begin
         found = self._step(stream, begin["id"], upto, most)
+        log = found.log or self.server.run(name_log(stream))
+        if begin.get("log") and not log:
+            return begin  # no log: the server is another one, or was emptied
+        if is_other_log(begin, log):
+            begin = position_in(begin, log)
+            found = self._step(stream, begin["id"], upto, most)
         self._refuse_reset(stream, begin, found)
         read = begin["n"] if begin["n"] >= 0 else self._count_before(stream, begin["id"], found)
         missed = max(0, found.gone - read) if begin["n"] >= 0 else 0
@@ -104,19 +124,18 @@ class StreamLog:
                 "failOnDataLoss to false to count them and continue, and lengthen the log or run the job more often"
             )
         if not found.entries:
-            return begin
+            return before
         steps, total = [found], found.entries
         while found.entries and total < most:
             found = self._step(stream, found.last_id, upto, most - total)
             steps.append(found)
             total += found.entries
+        if any(each.log not in ("", log) for each in steps):
+            raise LogReset(f"{stream}: the log was replaced while it was read; run the job again")
         self._walked[stream] = begin["id"], steps
-        return {
-            "id": found.last_id,
-            "n": read + missed + total if found.added >= 0 else -1,
-            "rows": total,
-            "lost": begin["lost"] + missed,
-        }
+        end = {"id": found.last_id, "n": read + missed + total if found.added >= 0 else -1, "rows": total}
+        end |= {"lost": begin["lost"] + missed, "log": log}
+        return end | ({"left": begin["left"]} if begin.get("left") else {})
 
     def _count_before(self, stream: str, entry_id: str, found: StreamStep) -> int:
         """Return the number of entries ever added up to an id, for a reader that starts there."""
@@ -154,8 +173,11 @@ class StreamLog:
         found = []
         for stream, stop in end.items():
             begin = start.get(stream) or self.beginning()[stream]
-            if begin["id"] != stop["id"]:
-                cut = self._cut_as_walked(stream, begin["id"], stop) or self.cut(stream, begin["id"], stop["id"])
+            if _rows_between(begin, stop):
+                after = (
+                    position_in(begin, stop["log"])["id"] if is_other_log(begin, stop.get("log", "")) else begin["id"]
+                )
+                cut = self._cut_as_walked(stream, after, stop) or self._cut_of(stop, stream, after)
                 left = sum(part.rows for part in cut)
                 if left != stop["rows"] and self.options.fail_on_data_loss:
                     raise DataLoss(
@@ -174,22 +196,28 @@ class StreamLog:
         for found in steps:
             rows += found.entries
             if rows >= self.options.partition_rows or found is steps[-1]:
-                parts.append(StreamRange(stream, after, found.last_id, rows))
+                parts.append(StreamRange(stream, after, found.last_id, rows, stop["log"]))
                 after, rows = found.last_id, 0
         return [part for part in parts if part.rows]
+
+    def _cut_of(self, stop: Offset, stream: str, after: str) -> list[StreamRange]:
+        """Return the ranges of a batch that was planned before; none when the server has another log by now."""
+        parts, log = self.cut(stream, after, stop["id"]), stop.get("log", "")
+        return [part for part in parts if not log or part.log == log]
 
     def cut(self, stream: str, after: str, upto: str) -> list[StreamRange]:
         """Return the entries after one id up to another, cut for tasks."""
         parts: list[StreamRange] = []
         while True:
-            first, rows = after, 0
+            first, rows, log = after, 0, ""
             while rows < self.options.partition_rows:
                 found = self._step(stream, after, upto, self.options.partition_rows - rows)
+                log = found.log
                 if not found.entries:
                     break
                 after, rows = found.last_id, rows + found.entries
             if rows:
-                parts.append(StreamRange(stream, first, after, rows))
+                parts.append(StreamRange(stream, first, after, rows, log))
             if rows < self.options.partition_rows:
                 return parts
 
@@ -198,6 +226,8 @@ class StreamLog:
     def entries(self, part: StreamRange) -> Iterator[list[Entry]]:
         """Yield the entries of a range in chunks. Raises DataLoss if some of them were trimmed."""
         after, total = part.after, 0
+        if part.log and self._step(part.stream, after, part.upto, 1).log != part.log:
+            after = part.upto  # another server answers: its entries are not those that were planned
         while after != part.upto:
             found: list[Entry] = self.server.ask_one(
                 "XRANGE", part.stream, f"({after}", part.upto, "COUNT", self.options.chunk_rows
@@ -213,5 +243,19 @@ class StreamLog:
             )
 
 
+def is_other_log(begin: Offset, log: str) -> bool:
+    """Return whether an offset is in another log than the given one; unknown identities are the same log."""
+    return bool(log and begin.get("log") and begin["log"] != log)
+
+
+def position_in(begin: Offset, log: str) -> Offset:
+    """Return the offset at which reading continues in another log: after the position there, if it was read before."""
+    left = dict(begin.get("left", {}))
+    entry_id, n = left.pop(log, (BEGINNING, -1))
+    left[begin["log"]] = [begin["id"], begin["n"]]
+    left = dict(list(left.items())[-LOGS_KEPT:])
+    return {**begin, "id": entry_id, "n": n, "rows": 0, "log": log, "left": left}
+
+
 def _rows_between(begin: Offset, end: Offset) -> int:
-    return 0 if end["id"] == begin["id"] else int(end["rows"])
+    return 0 if end["id"] == begin["id"] and not is_other_log(begin, end.get("log", "")) else int(end["rows"])

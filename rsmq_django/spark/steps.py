@@ -29,6 +29,8 @@ from .tables import read_days, read_events, write_days
 DEMAND_DAYS = 7
 #: Minimum age of days to compact: late batches are rare by then.
 COMPACT_AFTER_DAYS = 2
+#: Key of an event: two servers may create the same id.
+KEY_OF_EVENT = ("shard", "log", "entry_id")
 _ROLLUP = "rollup"
 
 
@@ -285,14 +287,14 @@ def compact_day(spark: Any, lake: Lake, day: dt.date) -> tuple[int, int]:
     """Compact one day. Old files are removed after the new file was read back and counted."""
     covered = sorted(lake.batches(day))
     source = read_events(spark, lake, [day])
-    wanted = source.select("shard", "entry_id").distinct().count()
+    wanted = source.select(*KEY_OF_EVENT).distinct().count()
     rows = source.count()
     fresh = lake.root / f".fresh-compact-{uuid.uuid4().hex}"
     try:
-        unique = source.dropDuplicates(["shard", "entry_id"])
+        unique = source.dropDuplicates([*KEY_OF_EVENT])
         unique.repartition(1).sortWithinPartitions("queue", "task", "entry_id").write.parquet(str(fresh))
         written = spark.read.schema(ddl(EVENTS.columns)).parquet(str(fresh))
-        kept, distinct = written.count(), written.select("shard", "entry_id").distinct().count()
+        kept, distinct = written.count(), written.select(*KEY_OF_EVENT).distinct().count()
         if not wanted == kept == distinct:
             raise PipelineError(f"compacting {day}: {wanted} events became {kept}; nothing was removed")
         lake.replace_compacted(day, parquet_files(fresh), rows=kept, batches=covered)

@@ -11,12 +11,14 @@ from django.core.management import CommandError, call_command
 
 from rsmq_django.core import Queue
 from rsmq_django.core.stats.fingerprint import fingerprint
+from rsmq_django.management.commands import rsmq_pipeline
 from rsmq_django.management.commands.rsmq_pipeline import Command
 from rsmq_django.pipeline.health import java_version
 from rsmq_django.pipeline.models import TaskHour
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.bulk import BulkSender
 from rsmq_django.spark.config import JobConfig
+from rsmq_django.spark.job import Pipeline
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import DEFAULT_URL_VARIABLE, Options
 from rsmq_django.spark.runs import StepRun, read_runs
@@ -45,12 +47,12 @@ def pipeline(lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch)
     return run
 
 
-def note_archived(lake: Lake, entry_id: str, count: int) -> None:
+def note_archived(lake: Lake, entry_id: str, count: int, *, log: str = "") -> None:
     """Write the checkpoint of an archive that finished one batch."""
     checkpoint = lake.checkpoint("archive")
     for name in ("offsets", "commits"):
         (checkpoint / name).mkdir(parents=True)
-    end = {"rsmq::events": {"id": entry_id, "n": count, "rows": count, "lost": 0}}
+    end = {"rsmq::events": {"id": entry_id, "n": count, "rows": count, "lost": 0, "log": log}}
     (checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
     (checkpoint / "commits" / "0").write_text("v1\n{}")
 
@@ -190,15 +192,21 @@ def test_unreadable_checkpoint_is_reported_as_such_and_not_as_an_unreachable_ser
     assert "Redis: " not in said
 
 
-@pytest.mark.parametrize(("error", "option"), [("DataLoss: 40", "--allow-loss"), ("LogReset: x", "--new-checkpoint")])
-def test_refused_run_reports_the_option_that_allows_it(error: str, option: str):
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        ("DataLoss: 40", "without --strict, rsmq_pipeline archive counts them and continues"),
+        ("LogReset: x", "rsmq_pipeline archive --new-checkpoint continues"),
+    ],
+)
+def test_refused_run_reports_what_allows_it(error: str, hint: str):
     out = StringIO()
     command = Command(stdout=out, stderr=out, no_color=True)
     command.options = {"json": False}
 
     command._print_run(StepRun("archive", "2026-11-18T12:00:00+00:00", error=error))
 
-    assert out.getvalue().startswith(f"archive: {error}\nrsmq_pipeline archive {option}")
+    assert out.getvalue().startswith(f"archive: {error}\n{hint}")
 
 
 def test_log_that_was_created_again_is_reported_with_the_next_step(pipeline, lake: Lake, server: PrivateServer):
@@ -215,6 +223,49 @@ def test_log_that_was_created_again_is_reported_with_the_next_step(pipeline, lak
     assert said.startswith("3 events not archived yet\n")
     assert json.loads(pipeline("status", json=True)[1])["reset"] is True
     assert "it would fail" in pipeline("archive", dry_run=True)[1]
+
+
+def test_events_that_were_trimmed_unread_are_reported_as_lost_and_not_as_a_refusal(
+    pipeline, lake: Lake, server: PrivateServer
+):
+    log_events(server.redis, 50)
+    note_archived(lake, server.redis.xrange("rsmq::events", count=10)[-1][0].decode(), 10)
+    server.redis.xtrim("rsmq::events", maxlen=30, approximate=False)
+
+    dry, doctor = pipeline("archive", dry_run=True)[1], pipeline("doctor")[1]
+
+    assert "archive: 30 events\narchive: 10 events trimmed before, to be counted as lost\n" in dry
+    assert "10 events were trimmed before they were archived" in doctor
+    assert "The next run archives the others, and counts these as lost." in doctor
+
+
+@pytest.mark.parametrize("newer", [0, 3])
+def test_log_of_another_server_is_reported_and_not_refused(pipeline, lake: Lake, server: PrivateServer, newer: int):
+    note_archived(lake, "1795000000000-0", 1000, log="log:of-another-server")
+    log_events(server.redis, newer)
+
+    code, said = pipeline("doctor")
+
+    assert "the log is not the one of the latest batch: another server, or the log was deleted since" in said
+    assert "no longer contains the archive's position" not in said
+    assert pipeline("status") == (0, f"{newer} events not archived yet\n")
+
+
+def test_connections_whose_events_are_not_archived_are_named(pipeline, settings, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rsmq_pipeline, "_require_spark", lambda: None)
+    url = settings.RSMQ["CONNECTIONS"]["default"]["URL"]
+    connections = {name: {"URL": url, "NAMESPACE": name} for name in ("media", "mail", "unused")}
+    queues = {"default": {}, "video": {"CONNECTION": "media"}, "letters": {"CONNECTION": "mail"}}
+    sentence = "the events of queues on mail, media are not archived: the pipeline reads the log of default only"
+    assert sentence not in pipeline("doctor")[1]
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": url}} | connections, "QUEUES": queues}
+    monkeypatch.setattr(Pipeline, "run", lambda self, step: StepRun(step, "2026-11-18T12:00:00+00:00"))
+
+    assert sentence in pipeline("archive")[1]
+    assert sentence not in pipeline("rollup")[1]
+    assert sentence in pipeline("doctor")[1]
+    settings.RSMQ = settings.RSMQ | {"EVENTS": {"RECORD": "off"}}
+    assert sentence not in pipeline("doctor")[1]
 
 
 def test_drain_without_yes_is_a_dry_run(pipeline, server: PrivateServer):

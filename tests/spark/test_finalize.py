@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rsmq_django.core.transport.streams import READER_SILENT_MS, trim
+from rsmq_django.core.transport.streams import READER_SILENT_MS, name_log, trim
 from rsmq_django.spark.checkpoint import finished_offset, planned_rows
 from rsmq_django.spark.errors import AlreadyRunning, PipelineError
 from rsmq_django.spark.finalize import trim_events
@@ -17,13 +17,13 @@ from tests.support import wait_until
 
 
 def write_checkpoint(
-    directory: Path, offsets: dict[int, str], *, done: int, stream: str = STREAM, lost: int = 0
+    directory: Path, offsets: dict[int, str], *, done: int, stream: str = STREAM, lost: int = 0, log: str = ""
 ) -> None:
     """Write what Spark would: an offset per batch, and a commit for those that are done."""
     for name in ("offsets", "commits"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     for batch, entry_id in offsets.items():
-        end = json.dumps({stream: {"id": entry_id, "n": 1, "rows": 1, "lost": lost}})
+        end = json.dumps({stream: {"id": entry_id, "n": 1, "rows": 1, "lost": lost, "log": log}})
         (directory / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{end}")
         if batch <= done:
             (directory / "commits" / str(batch)).write_text("v1\n{}")
@@ -83,7 +83,9 @@ def test_trimming_waits_for_the_slowest_reader_and_not_for_a_dead_one(server: Pr
     all_ids = ids(server)
 
     def finish(reader: str, count: int, silent_ms: int = READER_SILENT_MS) -> int:
-        call = trim(STREAM, f"{STREAM}:readers", reader=reader, finished_id=all_ids[count - 1], silent_ms=silent_ms)
+        call = trim(
+            STREAM, f"{STREAM}:readers", reader=reader, finished_id=all_ids[count - 1], log="", silent_ms=silent_ms
+        )
         return pipeline_server.run(call)
 
     assert finish("slow", 10) == 10
@@ -93,16 +95,41 @@ def test_trimming_waits_for_the_slowest_reader_and_not_for_a_dead_one(server: Pr
     assert server.redis.hkeys(f"{STREAM}:readers") == [b"fast"]
 
 
+def test_log_that_was_not_read_keeps_its_entries(server: PrivateServer, pipeline_server: Server, tmp_path: Path):
+    log_events(server.redis, 10)
+    log = pipeline_server.run(name_log(STREAM))
+    newest = ids(server)[-1]
+    write_checkpoint(tmp_path / "other", {0: newest}, done=0, log="log:of-another-server")
+    write_checkpoint(tmp_path / "unknown", {0: newest}, done=0)
+    write_checkpoint(tmp_path / "same", {0: newest}, done=0, log=log)
+
+    assert trim_events(pipeline_server, tmp_path / "other") == 0
+    assert trim_events(pipeline_server, tmp_path / "unknown") == 0
+    assert trim_events(pipeline_server, tmp_path / "same") == 10
+
+
 @pytest.mark.slow
 def test_trimming_works_at_the_memory_limit(server: PrivateServer, pipeline_server: Server):
     log_events(server.redis, 20_000)
     newest = ids(server)[-1]
     server.redis.config_set("maxmemory", "1mb")
     try:
-        call = trim(STREAM, f"{STREAM}:readers", reader="archive", finished_id=newest)
+        call = trim(STREAM, f"{STREAM}:readers", reader="archive", finished_id=newest, log="")
         assert pipeline_server.run(call) == 20_000
     finally:
         server.redis.config_set("maxmemory", 0)
+
+
+def test_log_gets_its_identity_at_the_memory_limit(server: PrivateServer, pipeline_server: Server):
+    log_events(server.redis, 10_000)
+    server.redis.config_set("maxmemory", "1mb")
+    try:
+        log = pipeline_server.run(name_log(STREAM))
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+    assert log and pipeline_server.run(name_log(STREAM)) == log
+    assert server.redis.xlen(STREAM) == 10_000
 
 
 def test_lock_can_be_taken_at_the_memory_limit(server: PrivateServer, pipeline_server: Server):

@@ -30,12 +30,16 @@ def lake(tmp_path: Path) -> Lake:
     return Lake.at(tmp_path / "lake")
 
 
-def write_batch(lake: Lake, name: str, ids: list[str], *, day: dt.date = DAY, shard: str = "rsmq::events") -> Path:
+def write_batch(
+    lake: Lake, name: str, ids: list[str], *, day: dt.date = DAY, shard: str = "rsmq::events", log: str | None = None
+) -> Path:
     """Write a batch as the archive would."""
     directory = lake.table(EVENTS) / f"dt={day}" / f"b={name}"
     directory.mkdir(parents=True)
     empty: dict[str, Any] = dict.fromkeys(column.name for column in EVENTS.columns)
-    rows = [empty | {"shard": shard, "entry_id": i, "event_at": int(i.partition("-")[0]) * 1000} for i in ids]
+    rows = [
+        empty | {"shard": shard, "log": log, "entry_id": i, "event_at": int(i.partition("-")[0]) * 1000} for i in ids
+    ]
     pq.write_table(pa.Table.from_pylist(rows, arrow_schema(EVENTS.columns)), directory / "part-0.parquet")
     return directory
 
@@ -49,7 +53,7 @@ def test_newest_ids_are_those_of_each_shard_in_the_order_of_numbers(lake: Lake):
     write_batch(lake, "q2", ["1795000000000-2"], shard="rsmq::events:1")
     write_batch(lake, "q3", ["1795100000000-1"], day=DAY + dt.timedelta(days=1), shard="rsmq::events:2")
 
-    assert lake.newest_ids() == {
+    assert lake.newest_ids({}) == {
         "rsmq::events": "1795000000000-10",
         "rsmq::events:1": "1795000000000-2",
         "rsmq::events:2": "1795100000000-1",

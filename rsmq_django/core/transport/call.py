@@ -22,7 +22,7 @@ RULES_PAGE = "docs/how-to/acl.md"
 _CALL = re.compile(r"redis\.p?call\(\s*[\"'](\w+)")
 _COMMENT = re.compile(r"--[^\n]*")
 #: Subcommands that scripts call.
-_SUBCOMMANDS = {"memory": "memory|usage", "xinfo": "xinfo|stream"}
+_SUBCOMMANDS = {"memory": "memory|usage", "xgroup": "xgroup|create", "xinfo": "xinfo|stream"}
 _INCLUDE = re.compile(r"^--#include (\S+)$", re.MULTILINE)
 
 

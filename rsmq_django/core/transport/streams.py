@@ -7,6 +7,7 @@ exactly how many it missed.
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,9 @@ class StreamStep:
     gone: int
     #: The newest id that the stream ever had.
     newest_id: str
+    #: Identity of the log: two streams of the same name, on two servers or one after the other, differ in it. "" when
+    #: it has none yet, see name_log().
+    log: str = ""
 
 
 def step(stream: str, *, after: str, upto: str = "+", most: int = MAX_BATCH) -> Call[StreamStep]:
@@ -39,9 +43,19 @@ def step(stream: str, *, after: str, upto: str = "+", most: int = MAX_BATCH) -> 
     return Call("queue/bulk/step", (stream,), (after, upto, min(most, MAX_BATCH)), _read_step, repeatable=True)
 
 
-def trim(stream: str, readers: str, *, reader: str, finished_id: str, silent_ms: int = READER_SILENT_MS) -> Call[int]:
-    """Return the call that stores a reader's position, and removes the entries that all live readers have finished."""
-    return Call("queue/bulk/trim", (stream, readers), (reader, finished_id, silent_ms), int, repeatable=True)
+def name_log(stream: str) -> Call[str]:
+    """Return the call that gives a stream an identity unless it has one, and returns it; "" without a stream."""
+    return Call("queue/bulk/name_log", (stream,), (f"log:{uuid.uuid4().hex}",), bytes.decode, repeatable=True)
+
+
+def trim(
+    stream: str, readers: str, *, reader: str, finished_id: str, log: str, silent_ms: int = READER_SILENT_MS
+) -> Call[int]:
+    """Return the call that stores a reader's position, and removes the entries that all live readers have finished.
+
+    Nothing happens when the stream is not the log that was read.
+    """
+    return Call("queue/bulk/trim", (stream, readers), (reader, finished_id, silent_ms, log), int, repeatable=True)
 
 
 def readers_key(stream: str) -> str:
@@ -56,5 +70,5 @@ def id_order(entry_id: str) -> tuple[int, int]:
 
 
 def _read_step(reply: list[Any]) -> StreamStep:
-    entries, last_id, added, gone, newest_id = reply
-    return StreamStep(entries, last_id.decode("ascii"), added, gone, newest_id.decode("ascii"))
+    entries, last_id, added, gone, newest_id, log = reply
+    return StreamStep(entries, last_id.decode("ascii"), added, gone, newest_id.decode("ascii"), log.decode())

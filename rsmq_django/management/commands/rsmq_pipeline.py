@@ -23,7 +23,7 @@ from ...core.texts import printable, printable_lines
 from ...core.transport.handshake import set_process_role
 from ...pipeline.config import export_address, find_lake, job_config, require_tables
 from ...pipeline.dry_run import DRY_RUNS, StepOptions
-from ...pipeline.health import examine, find_java, read_lag
+from ...pipeline.health import examine, find_java, not_archived, read_lag, unarchived_connections
 from ...pipeline.meter import Meter
 from ...queues import get_client
 from ...spark.bulk import resume
@@ -43,7 +43,7 @@ MOST_QUEUES_NAMED = 20
 DANGEROUS = ("drain", "backfill", "replay")
 #: Error -> its remedy on this command line.
 HINTS = {
-    "DataLoss": "rsmq_pipeline archive --allow-loss counts them and continues with the rest",
+    "DataLoss": "without --strict, rsmq_pipeline archive counts them and continues with the rest",
     "LogReset": "rsmq_pipeline archive --new-checkpoint continues after the last archived event",
 }
 
@@ -111,7 +111,9 @@ class Command(SuggestingCommand):
             "--new-checkpoint", action="store_true", help="archive: start after the last archived event"
         )
         parser.add_argument(
-            "--allow-loss", action="store_true", help="count events trimmed before archiving, and continue"
+            "--strict",
+            action="store_true",
+            help="archive: stop when events were trimmed before, instead of counting them",
         )
         parser.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
         parser.add_argument("--yes", action="store_true", help="apply drain, backfill or replay")
@@ -137,8 +139,8 @@ class Command(SuggestingCommand):
         self.options = options
         _refuse_incomplete(step, options)
         config = job_config(lake=options["lake"], master=options["master"], conf=_pairs(options["conf"]))
-        if options["allow_loss"]:
-            config = replace(config, source={"failOnDataLoss": "false"})
+        if options["strict"]:
+            config = replace(config, source={"failOnDataLoss": "true"})
         if step in ("drain", "backfill"):
             _refuse_unknown_queues(_server(config), _names(options["queue"]))
         self.is_dry = options["dry_run"] or (step in DANGEROUS and not options["yes"])
@@ -155,6 +157,8 @@ class Command(SuggestingCommand):
         if set(names) & set(SPARK_STEPS):
             _require_spark()
             export_address()
+        if "archive" in names and (aliases := unarchived_connections()):
+            self.stderr.write(self.style.WARNING(not_archived(aliases)))
         meter = self.meter = Meter(is_shown=False if self.options["json"] else None)
         pipeline = Pipeline(
             config,

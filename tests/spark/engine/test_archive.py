@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 from rsmq_django.spark.archive import JOB, Archived, ArchiveJob
 from rsmq_django.spark.checkpoint import finished_batch
 from rsmq_django.spark.columns import arrow_schema
+from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.errors import AlreadyRunning, DataLoss
+from rsmq_django.spark.job import Pipeline
 from rsmq_django.spark.lake import Lake, parquet_files
 from rsmq_django.spark.lock import RunLock
+from rsmq_django.spark.runs import StepRun
 from rsmq_django.spark.schemas import EVENTS
 from rsmq_django.spark.server import Server
 from tests.redis_server import PrivateServer
@@ -134,6 +138,46 @@ def test_events_trimmed_unread_stop_the_run_or_are_counted(archive, lake: Lake, 
 
     assert (result.rows, result.lost) == (60, 40)
     assert len(ids_in(lake)) == 160
+
+
+def test_step_archives_what_is_left_and_reports_the_loss_unless_it_is_strict(
+    spark: Any, lake: Lake, server: PrivateServer
+):
+    def run(**source: str) -> StepRun:
+        pipeline = Pipeline(JobConfig(lake=str(lake.root), source=source))
+        pipeline.__dict__["spark"] = spark
+        return pipeline.run("archive")
+
+    log_events(server.redis, 100)
+    run()
+    log_events(server.redis, 100)
+    server.redis.xtrim(STREAM, maxlen=60, approximate=False)
+
+    strict, lenient, again = run(failOnDataLoss="true"), run(), run()
+
+    assert (strict.exit_code, strict.error.partition(":")[0], strict.rows_out) == (3, "DataLoss", 0)
+    assert (lenient.exit_code, lenient.error, lenient.rows_out, lenient.lost) == (3, "", 60, 40)
+    assert (again.exit_code, again.lost) == (0, 0), "counted once"
+    assert len(ids_in(lake)) == 160
+
+
+@pytest.mark.parametrize("new_checkpoint", [False, True])
+def test_log_of_another_server_is_archived_whole_and_then_trimmed(
+    archive, lake: Lake, server: PrivateServer, new_checkpoint: bool
+):
+    log_events(server.redis, 600)
+    archive()
+    server.redis.rename(STREAM, "log-of-the-server-before")
+    # Older than those in the lake, and fewer.
+    add_all(server.redis, ({"id": f"1795000000000-{number}"} for number in range(500)))
+
+    moved, again = archive(new_checkpoint=new_checkpoint), archive()
+
+    assert (moved.rows, moved.trimmed, moved.lost) == (500, 500, 0)
+    assert (again.rows, again.trimmed, again.lost) == (0, 0, 0)
+    assert len(ids_in(lake)) == len(set(ids_in(lake))) == 1100
+    logs = [log for day in lake.days(EVENTS) for log in lake.read_day(EVENTS, day)["log"].to_pylist()]
+    assert sorted(Counter(logs).values()) == [500, 600]
 
 
 def test_continuous_run_trims_written_entries_until_it_is_stopped(

@@ -4,17 +4,16 @@
 --   ARGV     id before the slice; last id, or "+"; maximum number of entries (1..1000)
 --
 -- Returns entries found, id of the last of them, entries ever added (-1: the server does not count them), entries removed
--- from the head, newest id ever created.
+-- from the head, newest id ever created, identity of the log (see parts/log_of).
+--#include parts/log_of
 local stream, after, upto, most = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-local STREAM = "STREAM"
 
 local entries = redis.call("XRANGE", stream, "(" .. after, upto, "COUNT", most)
 local added, gone, newest = 0, 0, "0-0"
-if redis.call("EXISTS", stream) == 1 then
-  local info, fact = redis.call("XINFO", STREAM, stream), {}
-  for i = 1, #info, 2 do fact[info[i]] = info[i + 1] end
+local log, fact = log_of(stream)
+if fact then
   newest = fact["last-generated-id"]
   added = fact["entries-added"] or -1
   if added >= 0 then gone = added - fact["length"] end
 end
-return {#entries, #entries > 0 and entries[#entries][1] or after, added, gone, newest}
+return {#entries, #entries > 0 and entries[#entries][1] or after, added, gone, newest, log}

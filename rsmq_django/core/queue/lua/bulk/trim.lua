@@ -2,12 +2,14 @@
 --
 --   KEYS[1]  stream
 --   KEYS[2]  hash  reader -> "<finished id>@<last seen, ms>"; up to a thousand readers are checked
---   ARGV     reader; its last finished id; ms after which a stale reader is ignored
+--   ARGV     reader; its last finished id; ms after which a stale reader is ignored; identity of the log that it has read
 --
--- Returns how many entries were removed.
+-- Returns how many entries were removed: none of another log (see parts/log_of).
 --#include parts/clock
+--#include parts/log_of
 local stream, readers = KEYS[1], KEYS[2]
-local reader, finished, stale_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local reader, finished, stale_ms, log = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+if log_of(stream) ~= log then return 0 end
 
 local function parts(id)
   local ms, number = string.match(id, "^(%d+)-(%d+)")
