@@ -37,16 +37,19 @@ def tried(private: Callable[..., Encoder] | None) -> Callable[..., Encoder]:
     return private if private and works else _slow_encoder
 
 
-def _slow_encoder(cycles: dict[int, Any] | None, *_: Any) -> Encoder:
-    check = cycles is not None
-    encoder = json.JSONEncoder(ensure_ascii=False, check_circular=check, allow_nan=False, separators=(",", ":"))
+def _slow_encoder(
+    cycles: dict[int, Any] | None, _default: Any, text: Any, _indent: None, key_end: str, item_end: str, *_: Any
+) -> Encoder:
+    is_ascii, check = text is json.encoder.encode_basestring_ascii, cycles is not None
+    separators = (item_end, key_end)
+    encoder = json.JSONEncoder(ensure_ascii=is_ascii, check_circular=check, allow_nan=False, separators=separators)
     return lambda value, _: (encoder.encode(value),)
 
 
-_make_encoder = tried(getattr(json.encoder, "c_make_encoder", None))
+make_encoder = tried(getattr(json.encoder, "c_make_encoder", None))
 #: For values without containers, which need no detection of cycles.
-_encode = _make_encoder(None, *_OPTIONS)
-_SCALARS = frozenset({bool, float, int, str, type(None)})
+_encode = make_encoder(None, *_OPTIONS)
+SCALARS = frozenset({bool, float, int, str, type(None)})
 
 #: The fields that our senders always write; messages of other senders need the task only.
 _WORDS = ("task", "id", "args", "kwargs")
@@ -95,7 +98,7 @@ def head_of(task: str) -> str:
 
 def encode_plain(head: str, task: str, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """Return what encode() does without meta, in a third of the time; `head` is head_of() the task."""
-    if _SCALARS.issuperset(map(type, args)) and _SCALARS.issuperset(map(type, kwargs.values())):
+    if SCALARS.issuperset(map(type, args)) and SCALARS.issuperset(map(type, kwargs.values())):
         try:
             positional = "".join(_encode(list(args), 0)) if args else "[]"
             by_name = "".join(_encode(dict(kwargs), 0)) if kwargs else "{}"
@@ -115,7 +118,7 @@ def encode(
     try:
         # Each call has an encoder with a dictionary of the containers that it is in, to detect a cycle. Otherwise a
         # cycle would end at the limit of the stack only, which kills the process in threads with a small one.
-        return "".join(_make_encoder({}, *_OPTIONS)(call, 0)).encode()
+        return "".join(make_encoder({}, *_OPTIONS)(call, 0)).encode()
     except (TypeError, ValueError, RecursionError) as error:
         from .json_errors import OTHERWISE, blamed_argument  # only for its words
 

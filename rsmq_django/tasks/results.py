@@ -30,11 +30,15 @@ from ..core.queue.bands import split_band
 from ..core.transport.call import Call
 from .base_result import BaseResult
 from .compat import TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
-from .envelope import Envelope, Unreadable
+from .envelope import SCALARS, Envelope, Unreadable, make_encoder
 from .options import MOST_ATTEMPTS
 from .proofs import keyring_of, writes_proofs
 from .sealing import CANCELLED, KIND, is_authentic, peek
 from .task import Task, find_task
+
+#: As json.dumps() has them, but without NaN and infinity, which JSON lacks.
+_OPTIONS = (json.JSONEncoder().default, json.encoder.encode_basestring_ascii, None, ": ", ", ", False, False, False)
+_encode = make_encoder(None, *_OPTIONS)
 
 Fields = Mapping[str, str]
 #: Prefix of the names of fields with a proof, in the result of read_record().
@@ -152,6 +156,14 @@ def as_time(epoch_ms: str | float | None) -> datetime | None:
     """Return epoch milliseconds as a datetime: aware, or naive local time with USE_TZ off; None without a time."""
     known_ms = read_epoch_ms(epoch_ms)
     return None if known_ms is None else datetime.fromtimestamp(known_ms / 1000, UTC if settings.USE_TZ else None)
+
+
+def encode_value(value: Any) -> str:
+    """Return a return value as JSON. Raises TypeError or ValueError, or what methods of the value's classes raise."""
+    if type(value) in SCALARS:
+        return "".join(_encode(value, 0))
+    # With a dictionary of the containers that it is in, to detect a cycle.
+    return "".join(make_encoder({}, *_OPTIONS)(value, 0))
 
 
 def encode_error(error: BaseException, traceback_text: str) -> str:

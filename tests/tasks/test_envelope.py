@@ -107,7 +107,7 @@ def test_messages_are_the_same_without_the_private_encoder_of_json(of_this_pytho
     make = envelope.tried(of_this_python)
 
     assert make is not of_this_python
-    expected = envelope._make_encoder({}, *envelope._OPTIONS)(arguments, 0)
+    expected = envelope.make_encoder({}, *envelope._OPTIONS)(arguments, 0)
     assert "".join(make({}, *envelope._OPTIONS)(arguments, 0)) == "".join(expected)
     assert "".join(make(None, *envelope._OPTIONS)("ü", 0)) == '"ü"'
 
@@ -119,11 +119,11 @@ def test_arguments_that_are_not_json_are_refused_without_the_private_encoder(
     arguments = [value]
     if value == "cycle":
         arguments[0] = arguments
-    monkeypatch.setattr(envelope, "_make_encoder", envelope.tried(None))
+    monkeypatch.setattr(envelope, "make_encoder", envelope.tried(None))
 
     with pytest.raises((TypeError, ValueError), match="shop.tasks.pay cannot be sent as JSON"):
         envelope.encode("shop.tasks.pay", "1", arguments, {}, None)
 
 
 def test_the_private_encoder_of_this_python_is_used():
-    assert envelope._make_encoder is json.encoder.c_make_encoder  # type: ignore[attr-defined]
+    assert envelope.make_encoder is json.encoder.c_make_encoder  # type: ignore[attr-defined]

@@ -7,7 +7,6 @@ form differ in one step, the call of the function.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from ...tasks.expiry import TaskExpired, has_expired
 from ...tasks.interrupts import TaskCancelled
 from ...tasks.membership import META
 from ...tasks.options import is_number_of_attempts
+from ...tasks.results import encode_value
 from ...tasks.retry import Postpone, RetryPolicy, exponential
 from ...tasks.workflow_proofs import ForgedArgument
 from ..delivery import AckWaiter, AttemptState, Delivery, Handler, TimeLimit
@@ -43,9 +43,6 @@ from .resolve import UNKNOWN_TASK, find_handler, handler_of_group, log_unknown_t
 from .workflow import WorkflowGone
 
 logger = get_logger(__name__)
-
-
-_encode = json.JSONEncoder(allow_nan=False).encode
 
 
 class AckSink(Protocol):
@@ -370,12 +367,12 @@ class Execution(AttemptState):
         if self.handler is None or self.handler.task is None:
             return NOTHING_RETURNED
         try:
-            encoded = _encode(value)
+            encoded = encode_value(value)
         except Exception as error:  # TypeError, ValueError, and any exception from methods of its own classes
             # The function has had its effect; running it again would repeat that, and fail again.
             return self.give_up("bad_return_value", TypeError(f"{self.path} returned what JSON cannot hold: {error}"))
-        limit = get_settings().tasks.max_result_bytes
-        if len(encoded) > limit and (self.keep_result_s or META in (self.meta or ())):
+        is_stored = self.keep_result_s or META in (self.meta or ())
+        if is_stored and len(encoded) > (limit := get_settings().tasks.max_result_bytes):
             text = (
                 f"{self.path} returned {len(encoded)} bytes of JSON, RSMQ['TASKS']['MAX_RESULT_BYTES'] allows {limit}"
             )

@@ -160,8 +160,9 @@ def _take(settlements: deque[Settlement], most: int) -> list[Settlement]:
     while settlements and len(taken) < most and size < MOST_BYTES:
         settlement = settlements.popleft()
         taken.append(settlement)
-        if settlement.outcome is not NOTHING_RETURNED:
-            size += _bytes_of(settlement)
+        outcome = settlement.outcome
+        if outcome is not NOTHING_RETURNED and type(outcome) is Succeeded:  # all other outcomes are short
+            size += len(outcome.value)
     return taken
 
 

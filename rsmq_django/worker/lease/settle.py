@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import SettleResult
-from ...core.keys import events_key, queue_keys, successes_key
+from ...core.keys import events_key, queue_keys, result_key, successes_key
 from ...core.queue.replies import read_nothing, read_settlements
 from ...core.stats.events import dropped_key
 from ...core.transport.call import Argument, Call
@@ -20,7 +20,6 @@ from ..delivery import Delivery, Handler, WorkQueue
 from ..execute.limits import free
 from ..execute.workflow import counted, is_member
 from ..outcomes import (
-    NOTHING_RETURNED,
     Cancelled,
     Dead,
     Discarded,
@@ -68,14 +67,14 @@ def settle_calls(
     #: By queue, kind of outcome, whether results are kept, and the task that logs them as recent successes.
     groups: dict[tuple[WorkQueue, type[Outcome], bool, str], list[Settlement]] = {}
     alone: list[tuple[list[Settlement], str]] = []
-    #: The group of the last success of this function and queue, if it was a plain one and is not logged.
+    #: The group of the last success of this function and queue, if it was that of a plain message and is not logged.
     alike: list[Settlement] = []
     handler: Handler | None = None
     work_queue: WorkQueue | None = None
     for settlement in settlements:
         execution, how = settlement.execution, type(settlement.outcome)
         if execution.handler is handler and execution.delivery.work_queue is work_queue:
-            if alike and settlement.outcome is NOTHING_RETURNED and execution.meta is None:
+            if alike and how is Succeeded and execution.meta is None:
                 alike.append(settlement)
                 continue
         apart = execution.path if recent is not None and how is Succeeded and recent.takes(execution.path) else ""
@@ -88,7 +87,7 @@ def settle_calls(
             group = groups[key] = []
         group.append(settlement)
         handler, work_queue = execution.handler, execution.delivery.work_queue
-        is_plain = handler is not None and settlement.outcome is NOTHING_RETURNED and execution.meta is None
+        is_plain = handler is not None and how is Succeeded and execution.meta is None
         alike = group if is_plain and not apart else []
     all_groups = [*alone, *((group, apart) for (_, _, _, apart), group in groups.items())]
     return [_settle_call(group, apart, completed_batches, event_log) for group, apart in all_groups]
@@ -151,15 +150,18 @@ def keep_results(
     """Return the call that deletes messages whose functions returned, and keeps their results."""
     keys = [*_final_keys(work_queue, log)]
     args: list[Argument] = [*removals(over), work_queue.name, settlements[0].worker_id]
+    namespace = work_queue.queue.client.namespace
     for settlement in settlements:
-        assert isinstance(settlement.outcome, Succeeded)
-        value = settlement.outcome.value
+        execution, outcome = settlement.execution, settlement.outcome
+        delivery, ended_ms, envelope = execution.delivery, execution.finished_ms, execution.envelope
+        assert isinstance(outcome, Succeeded) and envelope is not None
+        value = outcome.value
         if work_queue.is_sealed:
-            value = proven_end(value, task_id=settlement.execution.task_id, queue_name=work_queue.name, field="value")
-        delivery, ended_ms = settlement.delivery, settlement.execution.finished_ms
+            value = proven_end(value, task_id=envelope.id, queue_name=work_queue.name, field="value")
         began_ms = ended_ms if delivery.started_ms is None else delivery.started_ms
-        keys += settlement.result_keys
-        args += (*delivery.receipt, delivery.attempt, settlement.keep_result_s)
+        keys.append(result_key(namespace, envelope.id))
+        message = delivery.message
+        args += (message.id, message.receive_count, delivery.attempt, execution.keep_result_s)
         args += (f"{began_ms:.3f}", f"{ended_ms:.3f}", value)
     args += events
     read = _read_refused(len(settlements))
