@@ -295,6 +295,10 @@ _PLACE_IN_SCRIPT = re.compile(r" script: (?:\w+, )?on .*$", re.DOTALL)
 #: What to tell an operator. The error's own text may name the server's address, so it goes to the log only.
 EXPLANATIONS: tuple[tuple[type[RsmqError], Callable[[], str]], ...] = (
     (
+        errors.SentinelDenied,
+        lambda: _("The sentinels deny access. Correct sentinel_username and sentinel_password in the URL."),
+    ),
+    (
         errors.PermissionDenied,
         lambda: _("The Redis user has no permission for this command. Check its access control list (ACL)."),
     ),

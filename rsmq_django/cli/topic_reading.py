@@ -11,6 +11,7 @@ import click
 
 from ..core.errors import InvalidValue
 from ..core.limits import MAX_BATCH
+from ..core.texts import counted
 from ..core.topic import ConsumerGroup, SeekResult, Topic, TopicMessage, list_topics
 from ..core.topic.seeking import Target, seek_words
 from .failures import Failed, Interrupted, did_you_mean
@@ -144,7 +145,7 @@ def read(session: Session, /, name: str, group: str, count: int, wait: float, st
     for message in batch:
         write_json(as_json(message))
     if batch.skipped:
-        click.echo(f"{batch.skipped} messages were dropped before this group read them", err=True)
+        click.echo(f"the group missed {counted(batch.skipped)}, dropped before it read that far", err=True)
     if not batch.messages:
         click.echo("null" if session.json else f"No messages for group {group} on topic: {name}")
     reader.leave()

@@ -36,6 +36,7 @@ __all__ = [
     "RsmqError",
     "ScheduleConflict",
     "ScheduleNotFound",
+    "SentinelDenied",
     "SentinelServiceNotFound",
     "ServerRefused",
     "TooManyGroups",
@@ -269,6 +270,10 @@ class DatabaseNotFound(ServerRefused):
 
 class PermissionDenied(RedisFailure):
     """The server refused the password, or its user may not run one of the commands."""
+
+
+class SentinelDenied(PermissionDenied):
+    """The sentinels refused the password in the URL, or their user may not ask for the primary."""
 
 
 #: Claims of errors about their own exchange, which would be false if another exchange was carried out.

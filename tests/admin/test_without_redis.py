@@ -7,7 +7,8 @@ import pytest
 from django.test import Client as Browser
 
 from rsmq_django import schedules
-from rsmq_django.core import Queue
+from rsmq_django.core import Connection, Queue
+from rsmq_django.core.errors import SentinelDenied
 from rsmq_django.queues import ensure_queue
 from rsmq_django.tasks.compat import InvalidTask
 from tests import redis_server
@@ -134,6 +135,19 @@ def test_a_server_that_refuses_is_reported(browser: Browser, settings: Any, serv
         assert "has no permission for this command" in text_of(browser.get(f"{QUEUES}mail/failures/"))
     finally:
         server.redis.execute_command("ACL", "DELUSER", "looker")
+
+
+def test_wrong_password_of_the_sentinels_is_not_explained_by_the_rights_at_the_server(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+):
+    def deny(*_: object, **__: object) -> None:
+        raise SentinelDenied("cannot find the primary of 'mymaster' for redis+sentinel://10.0.0.1/mymaster/0")
+
+    monkeypatch.setattr(Connection, "exchange", deny)
+    text = text_of(browser.get(QUEUES))
+
+    assert "Redis denies access" in text
+    assert "Correct sentinel_username and sentinel_password" in text and "ACL" not in text and "10.0.0.1" not in text
 
 
 # -- A user of the server without rights ------------------------------------------------------------------------------

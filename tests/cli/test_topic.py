@@ -168,12 +168,14 @@ def test_read_moves_the_group(rsmqctl: Run, topic: Topic):
 
 
 def test_read_returns_the_number_of_missed_messages(rsmqctl: Run, topic: Topic):
-    topic.trim(before=5)
+    topic.publish("f", "g")
+    for before, missed in (5, "2 messages"), (7, "1 message"):
+        topic.trim(before=before)
 
-    done = rsmqctl("topic", "read", "-n", "orders", "-g", "billing")
+        done = rsmqctl("topic", "read", "-n", "orders", "-g", "billing")
 
-    assert done.json["index"] == 5
-    assert done.errors == "2 messages were dropped before this group read them\n"
+        assert done.json["index"] == before
+        assert done.errors == f"the group missed {missed}, dropped before it read that far\n"
 
 
 def test_replay_and_dry_run(rsmqctl: Run, topic: Topic):

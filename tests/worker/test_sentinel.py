@@ -126,10 +126,21 @@ def test_command_line_finds_the_primary(topology: SentinelTopology, capsys: pyte
     assert "does not know that name" in capsys.readouterr().err
 
 
-def test_name_that_no_sentinel_knows_ends_a_worker_at_the_start(topology: SentinelTopology, start_worker: StartWorker):
-    worker = start_worker("--processes", "1", url=topology.url.replace("mymaster", "mymasetr"), timeout_s="60")
+def test_worker_waits_for_sentinels_that_do_not_know_their_primary_yet(
+    topology: SentinelTopology, start_worker: StartWorker, journal: Journal
+):
+    worker = start_worker("--processes", "1", url=topology.url.replace("mymaster", "new"), timeout_s="5")
+    wait_until(lambda: "cannot find the primary of 'new'" in worker.output)
+    assert "Correct the name in the URL" in worker.output, "it may be misspelt, too"
+    tasks.write.enqueue("a")
 
-    assert worker.wait() == 1
+    for sentinel in topology.sentinels:
+        sentinel.run("SENTINEL", "MONITOR", "new", "127.0.0.1", topology.primary.port, 2)
+    try:
+        wait_until(lambda: journal.names("end") == ["a"])
+    finally:
+        for sentinel in topology.sentinels:
+            sentinel.run("SENTINEL", "REMOVE", "new")
 
-    assert worker.output.startswith("CommandError: cannot find the primary of 'mymasetr'")
-    assert "Correct the name in the URL" in worker.output and worker.output.count("\n") == 1
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0

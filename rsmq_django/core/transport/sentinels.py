@@ -19,7 +19,7 @@ from weakref import WeakSet
 import redis
 from redis.exceptions import AuthorizationError
 
-from ..errors import ConnectionFailed, PermissionDenied, RedisFailure, SentinelServiceNotFound
+from ..errors import ConnectionFailed, RedisFailure, SentinelDenied, SentinelServiceNotFound
 from .factories import new_async_factory, new_factory
 from .handshake import CredentialsFailed
 from .sentinel_url import Address, SentinelService, shown_address
@@ -74,7 +74,7 @@ class Sentinels:
     def connect(self, link: Any, role_of: Callable[[Any], Any], timeout_s: float) -> None:
         """Connect a socket to the primary. `role_of` connects it to its address and returns the server's role.
 
-        Raises ConnectionFailed or PermissionDenied, or what the primary says: that it is loading, or a wrong password.
+        Raises ConnectionFailed or SentinelDenied, or what the primary says: that it is loading, or a wrong password.
         """
         search = PrimarySearch(self, timeout_s)
         while (address := search.next_address()) is not None:
@@ -143,7 +143,7 @@ class Sentinels:
         """Ask a sentinel for the primary, shut down the sockets to other servers, and return how many were open.
 
         Also those that a thread waits for. A socket of a host that has failed would be noticed only by a time-out.
-        Raises ConnectionFailed or PermissionDenied.
+        Raises ConnectionFailed or SentinelDenied.
         """
         search = PrimarySearch(self, timeout_s, only=sentinel)
         primary = search.next_address()
@@ -229,7 +229,7 @@ class PrimarySearch:
         name, where = self._sentinels.service.name, self._sentinels.where
         text = f"cannot find the primary of {name!r} for {where}: {'; '.join(self._said)}"
         if self._errors and not self._named and all(isinstance(each, _DENIED) for each in self._errors):
-            return PermissionDenied(f"{text}; correct sentinel_username and sentinel_password in the URL")
+            return SentinelDenied(f"{text}; correct sentinel_username and sentinel_password in the URL")
         is_unknown = not (self._named or self._errors or self._order)  # all of them have answered
         kind = SentinelServiceNotFound if is_unknown else ConnectionFailed
         failure = kind(f"{text}; nothing was sent. {self._next_step}")

@@ -21,7 +21,6 @@ from ...core.errors import (
     PermissionDenied,
     QueueFull,
     RedisFailure,
-    SentinelServiceNotFound,
 )
 from ...core.keys import queues_key, worker_key
 from ...core.log_lines import get_logger
@@ -54,13 +53,13 @@ def connections_of(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> 
 def check_servers(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> None:
     """Try the connection of each of these queues once.
 
-    Raises PermissionDenied, DatabaseNotFound and SentinelServiceNotFound, which do not go away by waiting. Unavailable
-    servers are ignored.
+    Raises PermissionDenied and DatabaseNotFound, which do not go away by waiting. Unavailable servers are ignored, and
+    so are sentinels that do not know the name of their primary (yet).
     """
     for connection in connections_of(queues, reliable):
         try:
             (reply,) = connection.exchange([("TIME",)])
-        except (PermissionDenied, DatabaseNotFound, SentinelServiceNotFound):
+        except (PermissionDenied, DatabaseNotFound):
             raise
         except RedisFailure:
             continue

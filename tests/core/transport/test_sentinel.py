@@ -19,10 +19,12 @@ from rsmq_django.core.errors import (
     PermissionDenied,
     QueueExists,
     RedisFailure,
+    SentinelDenied,
     SentinelServiceNotFound,
     ServerRefused,
 )
 from rsmq_django.core.queue.browse import count
+from rsmq_django.core.transport import sentinels
 from rsmq_django.core.transport.durability import Durability, DurableClient
 from rsmq_django.core.transport.prepared_calls import ReadiedCalls
 from rsmq_django.core.transport.sentinel_url import read_sentinel_url
@@ -288,12 +290,13 @@ def test_sentinels_and_servers_have_their_own_users(topology: SentinelTopology):
     wait_until(lambda: listener.drain() > 0)
     listener.close()
 
-    with pytest.raises(PermissionDenied, match="correct sentinel_username and sentinel_password") as error:
+    with pytest.raises(SentinelDenied, match="correct sentinel_username and sentinel_password") as error:
         Connection(url + asker.replace("%40", "x"), timeout_s=PATIENCE_S).exchange([("PING",)])
     assert "askx" not in str(error.value)
     assert "denies access" in str(error.value) and "does not answer" not in str(error.value)
-    with pytest.raises(PermissionDenied, match="refused the user or password"):
+    with pytest.raises(PermissionDenied, match="refused the user or password") as refusal:
         Connection(url.replace("send%2F", "wrong") + asker, timeout_s=PATIENCE_S).exchange([("PING",)])
+    assert not isinstance(refusal.value, SentinelDenied)
 
 
 @pytest.fixture
@@ -308,7 +311,10 @@ def tls_sentinel(topology: SentinelTopology, authority: Authority) -> Iterator[T
     proxy.close()
 
 
-async def test_sentinels_are_reached_by_tls_with_their_own_options(tls_sentinel: TlsProxy, authority: Authority):
+async def test_sentinels_are_reached_by_tls_with_their_own_options(
+    tls_sentinel: TlsProxy, authority: Authority, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sentinels, "LONGEST_ASK_S", PATIENCE_S)  # two handshakes on a busy machine
     certificate, key = authority.issue("client")
     options = f"sentinel_ssl_ca_certs={authority.file}&sentinel_ssl_certfile={certificate}&sentinel_ssl_keyfile={key}"
     url = f"redis+sentinel://localhost:{tls_sentinel.port}/{SERVICE}/0?sentinel_ssl=true"
