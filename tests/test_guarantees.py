@@ -1,4 +1,4 @@
-"""Each promise of docs/guarantees.md names the tests that prove it, and they exist."""
+"""Each promise of docs/guarantees.md names the tests that prove it; these and those of other pages exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ TESTS = Path(__file__).parent
 PAGE = (TESTS.parent / "docs" / "guarantees.md").read_text("utf-8")
 PROMISED, _, _ = PAGE.partition("## Not promised")
 REFERENCE = re.compile(r"`([\w/]+\.py)::(\w+)`")
-REFERENCES = sorted(set(REFERENCE.findall(PROMISED)))
+OTHER_PAGES = [page.read_text("utf-8") for page in sorted((TESTS.parent / "docs" / "explanation").glob("*.md"))]
+REFERENCES = sorted({found for page in (PROMISED, *OTHER_PAGES) for found in REFERENCE.findall(page)})
 PROMISES = re.findall(r"^- .*?(?=^- |^\S|\Z)", PROMISED, re.MULTILINE | re.DOTALL)
 
 

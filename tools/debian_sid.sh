@@ -25,7 +25,7 @@ install_packages() {
 if [ "${1:-}" = inside ]; then
     install_packages
     # shellcheck disable=SC2086 # words
-    exec python3 -m tools.matrix $WORDS
+    exec python3.14 -m tools.matrix $WORDS
 fi
 
 if [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null; then
