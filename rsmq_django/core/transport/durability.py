@@ -65,7 +65,7 @@ class Durability:
             )
 
     def waits(self) -> list[Call[str]]:
-        """Return the calls that wait; each returns what is missing, or "" when all is confirmed."""
+        """Return the calls that wait; each returns the missing confirmation, or "" when all is confirmed."""
         replicas, milliseconds = self.replicas, max(1, round(self.timeout_s * 1000))
         waits = []
         if replicas and self.fsync != "replicas":

@@ -24,7 +24,7 @@ from ..errors import InvalidValue
 LIBRARY = "rsmq-django"
 #: Not by an import statement: the core imports nothing outside of it, and this package is imported already.
 _VERSION = str(import_module(__name__.partition(".")[0]).__version__)
-#: Role of a process that is none of this package's commands: a web server or a shell.
+#: Role of a process that runs another command than this package's: a web server or a shell.
 APPLICATION = "app"
 _LONGEST_HOST = 64
 
@@ -127,7 +127,7 @@ async def aintroduce(link: Any, pack: Pack, role: str | None) -> None:
         try:
             await link.read_response()
         except redis.ResponseError:
-            pass  # refused: the socket has no name
+            pass  # refused: the socket stays without a name
 
 
 def _greet(pack: Pack, role: str | None, link: Any) -> None:
@@ -139,7 +139,7 @@ def _greet(pack: Pack, role: str | None, link: Any) -> None:
         try:
             link.read_response()
         except redis.ResponseError:
-            pass  # refused: the socket has no name
+            pass  # refused: the socket stays without a name
 
 
 def _names(role: str | None) -> list[tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """Finds the primary of a service by its sentinels; not used without Sentinel.
 
-The sentinels are asked each time a socket is opened, one after the other: the one that answered last first, each with a
-short time-out. The server they name is used if it says itself that it is a primary; otherwise the next sentinel is
+The sentinels are asked each time a socket is opened, one after the other and each with a short time-out, beginning with
+the last to answer. The server they name is used if it says itself that it is a primary; otherwise the next sentinel is
 asked, which may know more. The URL is read in `sentinel_url.py`; sockets to servers are opened in `connection.py`.
 """
 
@@ -59,7 +59,7 @@ class Sentinels:
         self.service = service
         #: The URL without passwords.
         self.where = where
-        #: The one that is asked first comes first.
+        #: In the order in which they are asked.
         self._order = service.sentinels
         #: Sockets to servers that were the primary when they were opened, and the process that opened them.
         self._links: WeakSet[Any] = WeakSet()
@@ -142,7 +142,7 @@ class Sentinels:
     def leave_former_primary(self, sentinel: Address, timeout_s: float) -> int:
         """Ask a sentinel for the primary, shut down the sockets to other servers, and return how many were open.
 
-        Also those that a thread waits for. A socket of a host that has failed would be noticed only by a time-out.
+        Also sockets on which a thread waits. A socket of a host that has failed would be noticed only by a time-out.
         Raises ConnectionFailed or SentinelDenied.
         """
         search = PrimarySearch(self, timeout_s, only=sentinel)

@@ -48,7 +48,7 @@ class FailedCallSink(Protocol):
 
 
 class TopicCallBatch(Batch):
-    """Messages of one read: first the new ones in one call, then one by one those that failed before.
+    """Messages of one read: first the new ones in one call, then the earlier failures one by one.
 
     The messages of a call that fails are tried one by one at once, so that one bad message does not fail the others.
     """
@@ -85,9 +85,9 @@ class TopicCallBatch(Batch):
         return outcomes
 
     def _next_members(self) -> list[Execution]:
-        """Return the members of the next call; none of those that were given back meanwhile."""
+        """Return the members of the next call; without messages that were given back meanwhile."""
         left = [each for each in self._open if not each.interrupted]
-        if self.was_interrupted:  # the thread may be broken: what is left runs elsewhere
+        if self.was_interrupted:  # the thread may be broken: the rest runs elsewhere
             for each in left:
                 each.sink.settle(each, Released())
             return []
