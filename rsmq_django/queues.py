@@ -11,7 +11,8 @@ from django.core.signals import setting_changed
 from django.dispatch import receiver
 
 from .conf.caches import cache_url, with_options
-from .conf.settings import ConnectionSettings, QueueSettings, get_settings
+from .conf.settings import ConnectionSettings, QueueSettings, aliases_of, get_settings
+from .conf.shards import shard_alias
 from .core import Client, Connection, Durability, DurableClient, Queue
 from .core.errors import InvalidValue, QueueExists
 from .core.queue.pause import pause, paused, resume
@@ -28,22 +29,42 @@ __all__ = [
     "pause_queue",
     "paused_queues",
     "resume_queue",
+    "shards_of_queue",
 ]
 
 _clients: dict[str, Client] = {}
 _senders: dict[tuple[str, Durability | None], Client] = {}
 _queues: dict[str, Queue] = {}
+#: By name and alias of the connection.
+_shards: dict[tuple[str, str], Queue] = {}
 # Reentrant, because building a queue builds its client.
 _building = threading.RLock()
 
 
-def get_queue(name: str) -> Queue:
+def get_queue(name: str, *, shard: int | None = None) -> Queue:
     """Return a queue or dead-letter queue of the settings. Raises ImproperlyConfigured for any other name.
 
-    Does no I/O, and does not create the queue: see `ensure_queue`.
+    Of a queue with SHARDS, one shard has to be named: each is a queue of its own for any RSMQ client, see
+    shards_of_queue(). Does no I/O, and does not create the queue: see `ensure_queue`.
     """
+    if shard is not None:
+        settings = get_settings().queue(name)
+        if not 0 <= shard < settings.shards:
+            raise ImproperlyConfigured(f"Queue {name!r} has the shards 0 to {settings.shards - 1}, not {shard}.")
+        return queue_on(name, shard_alias(settings.connection, shard))
     queue = _queues.get(name)
     return queue if queue is not None else _build_queue(name)
+
+
+def shards_of_queue(name: str) -> list[Queue]:
+    """Return all shards of a queue of the settings, in order; the queue itself if it has no SHARDS."""
+    return [queue_on(name, alias) for alias in aliases_of(get_settings().queue(name))]
+
+
+def queue_on(name: str, alias: str) -> Queue:
+    """Return the queue, or its shard, on a connection. Raises ImproperlyConfigured if the settings have none there."""
+    queue = _shards.get((name, alias))
+    return queue if queue is not None else _build_shard(name, alias)
 
 
 def get_client(alias: str = "default") -> Client:
@@ -74,32 +95,33 @@ def pause_queue(name: str) -> bool:
 
     Running tasks finish. Raises ImproperlyConfigured for a queue that is not in the settings.
     """
-    queue = get_queue(name)
-    return queue.client.run(pause(queue.client.namespace, queue.name)) == 1
+    changed = [queue.client.run(pause(queue.client.namespace, queue.name)) == 1 for queue in shards_of_queue(name)]
+    return any(changed)
 
 
 def resume_queue(name: str) -> bool:
     """Let workers receive messages of a paused queue again; return whether it was paused. See pause_queue()."""
-    queue = get_queue(name)
-    return queue.client.run(resume(queue.client.namespace, queue.name)) == 1
+    changed = [queue.client.run(resume(queue.client.namespace, queue.name)) == 1 for queue in shards_of_queue(name)]
+    return any(changed)
 
 
 def paused_queues() -> list[str]:
-    """Return the names of the settings' queues that are paused, in their order."""
+    """Return the names of the settings' queues that are paused, in their order; also those with a paused shard."""
     settings = get_settings()
     clients = {alias: get_client(alias) for alias in settings.connections}
     on = {alias: client.run(paused(client.namespace)) for alias, client in clients.items()}
-    return [queue.name for queue in settings.queues.values() if queue.name in on[queue.connection]]
+    queues = settings.queues.values()
+    return [queue.name for queue in queues if any(queue.name in on[alias] for alias in aliases_of(queue))]
 
 
 def configured_queues() -> list[Queue]:
-    """Return the queues of RSMQ['QUEUES'], in their order."""
-    return [get_queue(name) for name in get_settings().queues]
+    """Return the queues of RSMQ['QUEUES'], in their order; of a queue with SHARDS, each shard."""
+    return [queue for name in get_settings().queues for queue in shards_of_queue(name)]
 
 
-def ensure_queue(name: str) -> Queue:
+def ensure_queue(name: str, *, shard: int | None = None) -> Queue:
     """Return the queue, created with its settings unless it exists. An existing queue keeps its attributes."""
-    queue, settings = get_queue(name), get_settings().queue(name)
+    queue, settings = get_queue(name, shard=shard), get_settings().queue(name)
     try:
         queue.create(**_attributes(settings))
     except QueueExists:
@@ -107,9 +129,9 @@ def ensure_queue(name: str) -> Queue:
     return queue
 
 
-def create_call(name: str) -> Call[None]:
+def create_call(queue: Queue) -> Call[None]:
     """Return the call that creates a queue with its settings."""
-    return get_queue(name).create_call(**_attributes(get_settings().queue(name)))
+    return queue.create_call(**_attributes(get_settings().queue(queue.name)))
 
 
 def create_as_configured(name: str, client: Client) -> None:
@@ -121,9 +143,9 @@ def create_as_configured(name: str, client: Client) -> None:
         pass
 
 
-async def aensure_queue(name: str) -> Queue:
+async def aensure_queue(name: str, *, shard: int | None = None) -> Queue:
     """See ensure_queue()."""
-    queue, settings = get_queue(name), get_settings().queue(name)
+    queue, settings = get_queue(name, shard=shard), get_settings().queue(name)
     try:
         await queue.acreate(**_attributes(settings))
     except QueueExists:
@@ -141,12 +163,30 @@ def _attributes(settings: QueueSettings) -> dict[str, int]:
 
 def _build_queue(name: str) -> Queue:
     settings = get_settings().queue(name)
+    if settings.shards > 1:
+        raise ImproperlyConfigured(
+            f"Queue {name!r} has {settings.shards} shards, and this would use only one of them. Name it, as in "
+            f"get_queue({name!r}, shard=0), or use shards_of_queue({name!r})."
+        )
+    with _building:
+        return _queues.setdefault(name, _build(name, settings))
+
+
+def _build_shard(name: str, alias: str) -> Queue:
+    settings = get_settings().queue_on(name, alias)
+    if settings is None:
+        raise ImproperlyConfigured(f"Queue {name!r} has no shard on the connection {alias!r}.")
+    queue = _build(name, settings) if settings.shards > 1 else get_queue(name)
+    with _building:
+        return _shards.setdefault((name, alias), queue)
+
+
+def _build(name: str, settings: QueueSettings) -> Queue:
     with _building:
         client, durability = get_client(settings.connection), settings.durability
         sender = durable_client(settings.connection, durability.durability) if durability is not None else client
         # Realtime, so that idle workers wake at once.
-        queue = Queue(name, client, realtime=True, vt_unit=settings.vt_unit, sender=sender)
-        return _queues.setdefault(name, queue)
+        return Queue(name, client, realtime=True, vt_unit=settings.vt_unit, sender=sender)
 
 
 def _build_client(alias: str) -> Client:
@@ -190,3 +230,4 @@ def _forget_connections(*, setting: str, **_: object) -> None:
             _clients.clear()
             _senders.clear()
             _queues.clear()
+            _shards.clear()

@@ -9,14 +9,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from .conf.settings import get_settings
+from .conf.settings import aliases_of, get_settings
+from .core import Client
+from .core.errors import QueueNotFound
 from .core.queue.dead_letters import Filter
 from .core.queue.transfers import Transfer, redrive_slice
 from .queues import get_client
@@ -59,24 +62,41 @@ def redrive(  # noqa: PLR0913 - public: a filter or a limit each, all optional
     in the settings, QueueNotFound for a queue that does not exist, and the errors of the connection.
     """
     chosen = Filter(task=task, error=error, reason=reason, since_ms=_as_ms(since), until_ms=_as_ms(until))
-    transfer = transfer_from(dead_letter_queue, chosen, to=to, limit=limit, rate=rate)
-    for part in transfer.slices():
-        redrive_slice(transfer, part, to)
-        on_progress(transfer.moved.total())
-    return Redriven(transfer.moved, transfer.stayed)
+    done = Redriven()
+    for client in _clients_of(dead_letter_queue, to):
+        left = None if limit is None else limit - done.moved.total()
+        if left == 0:
+            break
+        transfer = Transfer(client, dead_letter_queue, chosen=chosen, limit=left, rate=rate, with_failures=True)
+        before = done.moved.total()
+        with _missing_shard_skipped(dead_letter_queue):
+            for part in transfer.slices():
+                redrive_slice(transfer, part, to)
+                on_progress(before + transfer.moved.total())
+        done.moved.update(transfer.moved)
+        done.stayed.update(transfer.stayed)
+    return done
 
 
-def transfer_from(
-    dead_letter_queue: str, chosen: Filter, *, to: str | None, limit: int | None, rate: float | None
-) -> Transfer:
-    """Return the transfer of the chosen dead letters. Raises ImproperlyConfigured for queues on two connections."""
-    source = get_settings().queue(dead_letter_queue)
-    if to is not None and get_settings().queue(to).connection != source.connection:
+def _clients_of(dead_letter_queue: str, to: str | None) -> list[Client]:
+    """Return the clients of a queue, or of its shards. Raises ImproperlyConfigured for queues on two connections."""
+    source = aliases_of(get_settings().queue(dead_letter_queue))
+    if to is not None and not set(source) <= set(aliases_of(get_settings().queue(to))):
         raise ImproperlyConfigured(
-            f"queues {dead_letter_queue!r} and {to!r} are on different connections; they must be on one server"
+            f"queues {dead_letter_queue!r} and {to!r} are on different connections; they must be on one server, and "
+            "have the same SHARDS"
         )
-    client = get_client(source.connection)
-    return Transfer(client, dead_letter_queue, chosen=chosen, limit=limit, rate=rate, with_failures=True)
+    return [get_client(alias) for alias in source]
+
+
+@contextmanager
+def _missing_shard_skipped(name: str) -> Iterator[None]:
+    """Ignore that a shard does not exist yet; a queue without shards must exist."""
+    try:
+        yield
+    except QueueNotFound:
+        if get_settings().queue(name).shards == 1:
+            raise
 
 
 def dead_letter_queues() -> list[str]:

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
-from ..conf.settings import get_settings
+from ..conf.settings import aliases_of, get_settings
 from ..live.installation import Installation, current, read_installation
 from ..live.places import QueueRef
 
@@ -68,9 +68,9 @@ def troubles_by_queue(state: Installation) -> dict[QueueRef, list[str]]:
     """Return the kinds of trouble of each queue that has some, the worst first; a queue has its dead letters."""
     owners: dict[QueueRef, list[QueueRef]] = {}
     for queue in get_settings().queues.values():
-        if queue.dead_letter is not None:
-            owner = QueueRef(queue.connection, queue.name)
-            owners.setdefault(QueueRef(queue.connection, queue.dead_letter), []).append(owner)
+        for alias in aliases_of(queue) if queue.dead_letter is not None else ():
+            assert queue.dead_letter is not None
+            owners.setdefault(QueueRef(alias, queue.dead_letter), []).append(QueueRef(alias, queue.name))
     found: dict[QueueRef, list[str]] = {}
     for place, trouble in state.troubles:
         for each in owners.get(place, [place]) if trouble.id == "dead-letters" else [place]:

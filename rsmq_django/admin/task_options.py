@@ -70,6 +70,8 @@ def _of_calls(options: TaskOptions) -> Said:
         yield _("Unique"), _unique(options.unique)
     if options.fair_by is not None:
         yield _("Fair shares"), _key(options.fair_by)
+    if options.shard_by is not None:
+        yield _("Shard"), _key(options.shard_by)
     if options.limits:
         yield _("Limits"), "; ".join(map(_limit, options.limits))
     if options.tags:

@@ -105,7 +105,7 @@ def redrive(
     refuse_original_queues(session, chosen)
     for name in chosen:
         try:
-            redrive_queue(session, name, target, **choices)
+            redrive_shards(session, name, target, **choices)
         except MessagesStayed as failure:  # the other queues are redriven all the same
             failures.append(failure)
     if failures:
@@ -119,6 +119,21 @@ def all_dead_letter_queues(session: Session) -> Sequence[str]:
     return session.used_project.dead_letter_queues(session.aliases)
 
 
+def redrive_shards(session: Session, name: str, target: str | None, *, limit: int | None, **choices: Any) -> None:
+    """Redrive the dead letters of one queue: of all its shards, up to the limit in all."""
+    moved, failures = 0, []
+    for shard in session.shards(name):
+        left = None if limit is None else limit - moved
+        if left == 0:
+            break
+        try:
+            moved += redrive_queue(shard, name, target, limit=left, **choices)
+        except MessagesStayed as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0] if len(failures) == 1 else MessagesStayed("; ".join(each.text for each in failures))
+
+
 def redrive_queue(
     session: Session,
     name: str,
@@ -130,8 +145,11 @@ def redrive_queue(
     with_hidden: bool,
     rate: float | None,
     **conditions: Any,
-) -> None:
-    """Redrive the dead letters of one queue, or print what a redrive would do. Raises Failed for an unknown queue."""
+) -> int:
+    """Redrive the dead letters of one queue, or print what a redrive would do; return how many.
+
+    Raises Failed for an unknown queue.
+    """
     transfer = Transfer(
         client_for(session, name, target),
         name,
@@ -156,6 +174,7 @@ def redrive_queue(
         if not isinstance(cause, QueueNotFound):
             raise
         raise Failed(name_of(error), text_of(error) + nearest_name(session, cause.queue_name)) from cause
+    return transfer.moved.total()
 
 
 def refuse_original_queues(session: Session, names: Sequence[str]) -> None:

@@ -104,12 +104,11 @@ def purge(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
 
     Including those in flight. The queue stays, with its attributes and counters.
     """
-    target = session.queue(name)
-    namespace = target.client.namespace
-    messages = target.client.run(count(namespace, name)).messages
+    clients = [each.queue(name).client for each in session.shards(name)]
+    messages = sum(client.run(count(client.namespace, name)).messages for client in clients)
     if not dry_run and messages:
         confirm(f"Delete {counted(messages)} of queue {name}?", yes=yes)
-    removed = messages if dry_run else purge_queue(target.client, name)
+    removed = messages if dry_run else sum(purge_queue(client, name) for client in clients)
     word = "would remove" if dry_run else "removed"
     _print_line(session, f"{word} {counted(removed)} from {name}", queue=name, **{word.replace(" ", "_"): removed})
 
@@ -122,9 +121,9 @@ def pause(session: Session, /, name: str) -> None:
 
     Running tasks finish, and messages can still be sent. Programs that receive messages directly are unaffected.
     """
-    target = session.queue(name)
-    target.attributes()  # raises for a misspelt name
-    is_news = target.client.run(pause_call(target.client.namespace, name)) == 1
+    targets = [each.queue(name) for each in session.shards(name)]
+    targets[0].attributes()  # raises for a misspelt name
+    is_news = sum(target.client.run(pause_call(target.client.namespace, name)) for target in targets) > 0
     text = f"paused {name}" if is_news else f"{name} was already paused"
     _print_line(session, text, queue=name, paused=True, changed=is_news)
 
@@ -134,8 +133,8 @@ def pause(session: Session, /, name: str) -> None:
 @click.pass_obj
 def resume(session: Session, /, name: str) -> None:
     """Let workers consume a paused queue again."""
-    target = session.queue(name)
-    is_news = target.client.run(resume_call(target.client.namespace, name)) == 1
+    targets = [each.queue(name) for each in session.shards(name)]
+    is_news = sum(target.client.run(resume_call(target.client.namespace, name)) for target in targets) > 0
     text = f"resumed {name}" if is_news else f"{name} was not paused"
     _print_line(session, text, queue=name, paused=False, changed=is_news)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
@@ -31,6 +31,9 @@ class Project(Protocol):
 
     def client(self, queue_name: str | None, aliases: Sequence[str]) -> Client:
         """Return the client of a queue, or with None the default one; `aliases` are those of --connection."""
+
+    def shards(self, queue_name: str, aliases: Sequence[str]) -> Sequence[str]:
+        """Return the connections of the shards of a queue; none if it has no shards or --connection names some."""
 
     def clients(self, aliases: Sequence[str]) -> Mapping[str, Client]:
         """Return the clients of these connections, or of all."""
@@ -94,6 +97,12 @@ class Session:
         expected = self.expected(client).get(name)
         unit = self.vt_unit or (expected.vt_unit if expected else "s")
         return Queue(name, client, realtime=True, vt_unit=unit)
+
+    def shards(self, queue_name: str) -> Sequence[Session]:
+        """Return a session for each shard of a queue; this one if the queue has no shards, or one was named."""
+        project = self.used_project
+        aliases = project.shards(queue_name, self.aliases) if project is not None else ()
+        return [replace(self, aliases=(alias,)) for alias in aliases] or [self]
 
     def expected(self, client: Client) -> Mapping[str, ExpectedQueue]:
         """Return the queues that the project's settings declare; none if an option names another server."""

@@ -119,6 +119,8 @@ def find_dead_letters(reader: OptionReader, queues: Mapping[str, QueueSettings])
             found[target] = QueueSettings(
                 connection=queue.connection, vt_unit=queue.vt_unit, max_size_bytes=UNLIMITED, **defaults
             )
+        if target in found and found[target].shards < queue.shards:
+            found[target] = replace(found[target], shards=queue.shards)
         base, _ = split_band(target)
         if target not in queues and base != target and base in queues:
             said = f"{where} is {target!r}, the queue for a priority or lane of {base!r}"

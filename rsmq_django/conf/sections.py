@@ -15,6 +15,7 @@ from ..core.limits import (
     MAX_MAX_SIZE_BYTES,
     MAX_SECONDS,
     MIN_MAX_SIZE_BYTES,
+    MOST_SHARDS,
     TIME_UNITS,
     UNLIMITED,
     TimeUnit,
@@ -92,6 +93,8 @@ class ConnectionSettings:
     state_dir: Path | None = None
     #: What senders wait for. None: for the reply of the server, as a server without replicas cannot give more.
     durability: Annotated[DurabilitySettings | None, TABLE_OR_NONE] = None
+    #: The number of the shards on it; None for the connections of the settings, which have the first shards.
+    shard: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +121,10 @@ class QueueSettings:
     #: Number of lanes for the calls of tasks with `fair_by`. Each lane is a separate queue that workers poll, so more
     #: lanes cost more.
     fair_lanes: Annotated[int, whole("lanes", least=1, most=MOST_LANES)] = 16
+    #: Number of namespaces that the queue is spread over: more than one when a queue needs more than one server.
+    shards: Annotated[int, whole("shards", least=1, most=MOST_SHARDS)] = 1
+    #: The number of this shard; None for the queue as a whole.
+    shard: int | None = None
     #: Consumed by other programs: workers create it, and do not consume it unless it is named on their command line.
     for_others: Annotated[bool, FLAG] = False
     #: Only messages signed with one of these keys run; the first key signs. Insert new keys at the front.

@@ -41,6 +41,7 @@ from .sections import (
     TracingSettings,
     WorkerSettings,
 )
+from .shards import check_dead_letters, check_features, derive_connections, shard_alias
 
 __all__ = [
     "SECTIONS",
@@ -110,8 +111,12 @@ class Settings:
     @cached_property
     def dead_letter_places(self) -> frozenset[tuple[str, str]]:
         """Return connection and name of every dead-letter queue."""
-        queues = self.queues.values()
-        return frozenset((queue.connection, queue.dead_letter) for queue in queues if queue.dead_letter is not None)
+        return frozenset(
+            (alias, queue.dead_letter)
+            for queue in self.queues.values()
+            if queue.dead_letter is not None
+            for alias in aliases_of(queue)
+        )
 
     def dead_letter_chain(self, name: str) -> list[str]:
         """Return a dead-letter queue, the dead-letter queue of that queue (used if workers consume it), and so on."""
@@ -132,6 +137,24 @@ class Settings:
             hint = nearest(name, [*self.queues, *self.dead_letters])
             raise ImproperlyConfigured(f"Queue {name!r} is not in RSMQ['QUEUES']. {hint}")
         return found
+
+    def queue_on(self, name: str, alias: str) -> QueueSettings | None:
+        """Return the settings of a queue, or of its shard, on a connection; None if it is not there.
+
+        Raises ImproperlyConfigured as queue() and connection() do.
+        """
+        queue, connection = self.queue(name), self.connection(alias)
+        if queue.shards == 1:
+            return queue if queue.connection == alias else None
+        shard = connection.shard or 0
+        is_here = shard < queue.shards and shard_alias(queue.connection, shard) == alias
+        return _as_shard(queue, shard) if is_here else None
+
+    def shards_of(self, queue: QueueSettings) -> tuple[QueueSettings, ...]:
+        """Return the settings of each shard of a queue: of the queue itself if it has one, or is a shard already."""
+        if queue.shards == 1 or queue.shard is not None:
+            return (queue,)
+        return tuple(_as_shard(queue, shard) for shard in range(queue.shards))
 
     def knows_queue(self, name: str) -> bool:
         """Return whether queue() has settings for this name."""
@@ -167,6 +190,16 @@ class Settings:
         return self.connections[alias]
 
 
+def aliases_of(queue: QueueSettings) -> tuple[str, ...]:
+    """Return the aliases of the connections of a queue: of its shards, in order."""
+    return tuple(shard_alias(queue.connection, shard) for shard in range(queue.shards))
+
+
+@cache
+def _as_shard(queue: QueueSettings, shard: int) -> QueueSettings:
+    return replace(queue, connection=shard_alias(queue.connection, shard), shard=shard)
+
+
 @cache
 def _as_band(queue: QueueSettings, name: str) -> QueueSettings:
     return replace(queue, name=name)
@@ -200,11 +233,14 @@ def read_settings(given: object) -> tuple[Settings, list[Problem]]:
     reader.keys(table, SECTIONS, "RSMQ")
     tasks = reader.options(TaskSettings, table.get("TASKS", {}), "RSMQ['TASKS']")
     queues = read_queues(reader, table.get("QUEUES", {"default": {}}), connections=connections, tasks=tasks)
+    dead_letters = find_dead_letters(reader, queues)
+    check_dead_letters(reader, queues, dead_letters)
+    check_features(reader, queues.values())
     settings = Settings(
-        connections=MappingProxyType(connections),
+        connections=MappingProxyType(derive_connections(reader, connections, queues.values())),
         queues=MappingProxyType(queues),
         reliable=MappingProxyType(read_reliable(reader, table.get("RELIABLE", {}), connections, queues, tasks)),
-        dead_letters=MappingProxyType(find_dead_letters(reader, queues)),
+        dead_letters=MappingProxyType(dead_letters),
         tasks=tasks,
         worker=reader.options(WorkerSettings, table.get("WORKER", {}), "RSMQ['WORKER']"),
         schedules=MappingProxyType(_read_schedules(reader, table.get("SCHEDULES", {}), queues)),

@@ -25,6 +25,8 @@ MAX_BATCH = 1000
 MAX_TRIP_BYTES = 1024 * 1024
 #: A longer body would block all other clients of the server while it is copied.
 MAX_BODY_BYTES = 16 * 1024 * 1024
+#: Shards of a queue: each costs each worker process two sockets and a poll.
+MOST_SHARDS = 100
 
 
 #: Names of arguments in the error messages of the reference implementation.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import redis
 
-from ..conf.settings import Settings
+from ..conf.settings import Settings, aliases_of
 from ..core import Durability
 from ..core.doctor.server import ASK_FOR_MINIMUM, read_info, why_writes_are_refused
 from ..core.texts import counted
@@ -27,7 +27,7 @@ class Shortfall:
 
 def durabilities_of(settings: Settings, alias: str) -> list[Durability]:
     """Return the durabilities of a connection and of its queues."""
-    of_queues = [queue.durability for queue in settings.queues.values() if queue.connection == alias]
+    of_queues = [queue.durability for queue in settings.queues.values() if alias in aliases_of(queue)]
     given = [settings.connections[alias].durability, *of_queues]
     return list({each.durability: None for each in given if each is not None})
 

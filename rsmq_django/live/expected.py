@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..conf.settings import QueueSettings, Settings, get_settings
+from ..conf.settings import QueueSettings, Settings, aliases_of, get_settings
 from ..core.doctor import ExpectedQueue
 from ..core.doctor.finding import DEFAULT_TARGET_S
 
@@ -38,5 +38,5 @@ def _read(settings: Settings, alias: str) -> dict[str, ExpectedQueue]:
             target_s=targets.get(queue.name, targets.get("*", DEFAULT_TARGET_S)),
         )
         for queue in every
-        if queue.connection == alias
+        if alias in aliases_of(queue)
     }

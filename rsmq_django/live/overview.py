@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..conf.settings import get_settings
+from ..conf.settings import aliases_of, get_settings
 from ..core import Client, RsmqError, list_queues
 from ..core.errors import BrokenQueue
 from ..core.queue.pause import paused
-from ..core.stats.depth import Depth
+from ..core.stats.depth import Depth, together
 from ..core.stats.depths import NamedDepth, read_depths, read_other_depths
 from ..core.stats.history import Slot, merged, read_series
 from ..queues import get_client
@@ -34,12 +34,48 @@ class QueueActivity:
     workers: int | None = None
     #: Its problems, in a few words each.
     trouble: tuple[str, ...] = ()
+    #: The shards that this sums up; none for a queue without shards.
+    shards: Sequence[QueueActivity] = ()
 
     @property
     def activity(self) -> tuple[int, int]:
         """Return how many attempts ended, and how many messages are ready: the larger, the busier."""
         ready = self.now.ready if isinstance(self.now, Depth) else 0
         return merged(self.slots).counts.ended, ready
+
+
+def with_shards_together(views: Sequence[QueueActivity]) -> list[QueueActivity]:
+    """Return one view of each queue with shards, in the place of its first shard, and the others as they are."""
+    settings = get_settings()
+    groups: dict[tuple[str, str, str], list[QueueActivity]] = {}
+    for view in views:
+        found = settings.queue(view.name) if view.kind == "queue" and settings.knows_queue(view.name) else None
+        is_shard = found is not None and view.connection in aliases_of(found)
+        alias = found.connection if found is not None and is_shard else view.connection
+        groups.setdefault((alias, view.kind, view.name), []).append(view)
+    return [group[0] if len(group) == 1 else _together(alias, group) for (alias, *_), group in groups.items()]
+
+
+def _together(alias: str, shards: Sequence[QueueActivity]) -> QueueActivity:
+    broken = next((each.now for each in shards if isinstance(each.now, RsmqError)), None)
+    workers = [each.workers for each in shards if each.workers is not None]
+    return QueueActivity(
+        alias,
+        shards[0].name,
+        broken or together([each.now for each in shards if isinstance(each.now, Depth)]),
+        _side_by_side([each.slots for each in shards]),
+        workers=max(workers, default=None),  # each process consumes all shards
+        trouble=tuple(dict.fromkeys(trouble for each in shards for trouble in each.trouble)),
+        shards=shards,
+    )
+
+
+def _side_by_side(series: Sequence[Sequence[Slot]]) -> list[Slot]:
+    """Return one series; a shard that was read a moment later may begin and end with a later slot."""
+    slots: dict[int, Slot] = {}
+    for slot in (slot for each in series for slot in each):
+        slots.setdefault(slot.begins_s, Slot(slot.begins_s, slot.span_s)).add_beside(slot)
+    return [slots[begins_s] for begins_s in sorted(slots)]
 
 
 def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueActivity]:

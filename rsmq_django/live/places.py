@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, quote_from_bytes, unquote, unquote_to_bytes
 
-from ..conf.settings import QueueSettings, get_settings
+from ..conf.settings import QueueSettings, aliases_of, get_settings
 from ..core import Client, Queue
 from ..core.limits import TimeUnit
-from ..queues import get_client, get_queue
+from ..queues import get_client, queue_on
 
 DEFAULT_ALIAS = "default"
 
@@ -43,7 +43,7 @@ class QueueRef:
     def is_configured(self) -> bool:
         """Return whether the settings name it, as a queue, one of its priority bands, or a dead-letter queue."""
         found = _settings_of(self.name)
-        return found is not None and found.connection == self.alias
+        return found is not None and self.alias in aliases_of(found)
 
     @property
     def holds_dead_letters(self) -> bool:
@@ -57,7 +57,7 @@ class QueueRef:
         None for a priority band as well: its dead letters are those of its queue.
         """
         found = get_settings().queues.get(self.name)
-        if found is None or found.connection != self.alias or found.dead_letter is None:
+        if found is None or self.alias not in aliases_of(found) or found.dead_letter is None:
             return None
         return QueueRef(self.alias, found.dead_letter)
 
@@ -68,7 +68,7 @@ class QueueRef:
 
     def queue(self) -> Queue:
         """Return the queue. Raises InvalidName for a name that only other programs accept."""
-        return get_queue(self.name) if self.is_configured else Queue(self.name, self.client, realtime=True)
+        return queue_on(self.name, self.alias) if self.is_configured else Queue(self.name, self.client, realtime=True)
 
     def message_key(self, message_id: bytes) -> str:
         """Return the key of one of its messages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from ..conf.settings import get_settings
+from ..conf.settings import aliases_of, get_settings
 from ..core import Client
 from ..core.queue.queue import list_queues
 from ..core.stats.history import Counts, read_totals
@@ -68,7 +68,7 @@ class TaskSource(ScannedSource):
 
 def _totals_of(alias: str, client: Client, known: Container[str]) -> dict[str, dict[str, Counts]]:
     settings = get_settings()
-    names = {queue.name for queue in settings.queues.values() if queue.connection == alias}
+    names = {queue.name for queue in settings.queues.values() if alias in aliases_of(queue)}
     # A call that was sent with a priority is counted in its priority band.
     bands = [name for name in list_queues(client) if settings.base_name(name) in names] if names else []
     others = [name for name, home in _other_homes().items() if home == alias]
@@ -99,5 +99,13 @@ def queue_place(name: str) -> QueueRef | None:
 def past_of_task(path: str, queue_names: list[str], span: str) -> Past:
     """Read the last hour, day or week of one task."""
     homes = _other_homes()
-    found = [QueueRef(homes[name], name) if name in homes else queue_place(name) for name in queue_names]
-    return past_of([place for place in found if place is not None], span, task=path)
+    found = [place for name in queue_names for place in _places(name, homes)]
+    return past_of(found, span, task=path)
+
+
+def _places(name: str, homes: dict[str, str]) -> list[QueueRef]:
+    """Return the queue of this name, or its shards."""
+    if name in homes:
+        return [QueueRef(homes[name], name)]
+    place, settings = queue_place(name), get_settings()
+    return [] if place is None else [QueueRef(alias, name) for alias in aliases_of(settings.queue(name))]

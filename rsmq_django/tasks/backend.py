@@ -22,12 +22,10 @@ from django.utils.module_loading import autodiscover_modules
 
 from ..conf.problem_ids import NOT_INSTALLED
 from ..conf.settings import get_settings
-from ..core import Client
 from ..core.errors import PartlyDone
 from ..core.ids import random_suffixes
 from ..core.keys import queue_keys
 from ..core.limits import MAX_BATCH
-from ..queues import get_client
 from .arguments import check_arguments
 from .compat import (
     BaseTaskBackend,
@@ -39,7 +37,6 @@ from .compat import (
     task_enqueued,
 )
 from .envelope import Unreadable
-from .lanes import by_lane
 from .outgoing import Outgoing, prepare, prepare_one, split_arguments
 from .registry import check_no_consumer, check_queues, check_stays_sealed
 from .results import has_outbox, read_body, read_record, task_result
@@ -47,6 +44,7 @@ from .round_trips import Sent
 from .sealing import peek
 from .sending import ahand_over, hand_over, hand_over_one
 from .sent_result import SentResult
+from .shards import by_destination, check_shards, clients_for, id_in_shard
 from .task import Arguments, Task, find_task
 
 #: Maximum number of validated tasks that are remembered; using() creates a new one each time.
@@ -81,6 +79,7 @@ class RSMQBackend(BaseTaskBackend):
                 f"Task {task.module_path}: TASKS[{self.alias!r}] does not allow queue {task.queue_name!r}; add it to "
                 "its 'QUEUES', or write 'QUEUES': [] to allow every queue of RSMQ"
             )
+        check_shards(task)
         _check_types(task)
         super().validate_task(task)
 
@@ -163,13 +162,18 @@ class RSMQBackend(BaseTaskBackend):
         """Return the messages to send, and the ids of the calls in their order."""
         self._validate_to_send(task)
         rest, batches, ids = iter(calls), list[Outgoing](), list[str]()
-        while batch := [split_arguments(call) for call in islice(rest, MAX_BATCH)]:
+        at_once = MAX_BATCH * get_settings().queue(task.queue_name).shards
+        while batch := [split_arguments(call) for call in islice(rest, at_once)]:
             for args, kwargs in batch:
                 check_arguments(task, args, kwargs)
             drawn = random_suffixes(len(batch))
-            for lane, positions in by_lane(task, batch).items():
-                own = [batch[position] for position in positions]
-                batches.append(prepare(task, own, ids=[drawn[position] for position in positions], lane=lane))
+            for (lane, shard), positions in by_destination(task, batch).items():
+                for position in positions if shard is not None else ():
+                    drawn[position] = id_in_shard(drawn[position], shard)
+                for at in range(0, len(positions), MAX_BATCH):
+                    part = positions[at : at + MAX_BATCH]
+                    own, own_ids = [batch[each] for each in part], [drawn[each] for each in part]
+                    batches.append(prepare(task, own, ids=own_ids, lane=lane, shard=shard))
             ids += drawn
         return batches, ids
 
@@ -199,7 +203,7 @@ class RSMQBackend(BaseTaskBackend):
         return result
 
     def _find(self, result_id: str) -> TaskResult[..., Any] | None:
-        for client in _clients():
+        for client in clients_for(result_id):
             record, passed = client.run(read_record(client.namespace, result_id)), set[str]()
             # Dropped, and the existing call perhaps, too: of a burst, each call points to the next.
             while (following := _next_of(record, result_id, passed)) is not None:
@@ -215,7 +219,7 @@ class RSMQBackend(BaseTaskBackend):
         return None
 
     async def _afind(self, result_id: str) -> TaskResult[..., Any] | None:
-        for client in _clients():
+        for client in clients_for(result_id):
             record, passed = await client.arun(read_record(client.namespace, result_id)), set[str]()
             # Dropped, and the existing call perhaps, too: of a burst, each call points to the next.
             while (following := _next_of(record, result_id, passed)) is not None:
@@ -276,10 +280,6 @@ def _in_order_of(ids: Sequence[str], batches: Sequence[Outgoing]) -> Iterator[No
         error.done = {sent[position]: task_id for position, task_id in error.done.items()}
         error.unknown = {sent[position]: task_id for position, task_id in error.unknown.items()}
         raise
-
-
-def _clients() -> list[Client]:
-    return [get_client(alias) for alias in get_settings().connections]
 
 
 def _is_known(body: bytes, task_id: str, queue_name: str) -> bool:

@@ -8,7 +8,7 @@ A worker that runs it is informed: a coroutine is cancelled, in a function `Task
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from asgiref.sync import sync_to_async
@@ -28,6 +28,7 @@ from .membership import failure_record, is_task_id, membership_of
 from .results import encode_error, has_outbox, proven_end, read_body, read_record
 from .sealing import CANCELLED as CANCELLED_CALL
 from .sealing import is_authentic, peek, sealed
+from .shards import clients_for
 from .tags import check_tag, tagged_call, tags_of, untag
 from .task import find_task
 from .workflow_proofs import proven
@@ -61,7 +62,7 @@ def cancel(task_id: str) -> bool:
 
 def _cancel_by_record(task_id: str) -> bool | None:
     """Cancel a task that has a result record; None when there is none."""
-    for client in _clients():
+    for client in clients_for(task_id):
         of = task_id
         for _ in range(MOST_LOOKS):
             record = client.run(read_record(client.namespace, of))
@@ -94,7 +95,7 @@ async def acancel(task_id: str) -> bool:
 
 async def _acancel_by_record(task_id: str) -> bool | None:
     """See _cancel_by_record()."""
-    for client in _clients():
+    for client in clients_for(task_id):
         of = task_id
         for _ in range(MOST_LOOKS):
             record = await client.arun(read_record(client.namespace, of))
@@ -256,7 +257,7 @@ def _cancel_known(task_id: str) -> bool:
 
 
 def _cancel_without_record(task_id: str) -> bool:
-    for client in _clients():
+    for client in clients_for(task_id):
         for queue_name in _alive(list_queues(client)):
             cursor = b"0"
             while True:
@@ -273,7 +274,7 @@ def _cancel_without_record(task_id: str) -> bool:
 
 
 async def _acancel_without_record(task_id: str) -> bool:
-    for client in _clients():
+    for client in clients_for(task_id):
         for queue_name in _alive(await alist_queues(client)):
             cursor = b"0"
             while True:
@@ -309,10 +310,6 @@ def _is_its_body(body: bytes | None, task_id: str, queue_name: str) -> bool:
         return peek(body or b"", queue_name=queue_name, message_id="-").id == task_id
     except Unreadable:
         return False
-
-
-def _clients() -> Iterator[Client]:
-    return (get_client(alias) for alias in get_settings().connections)
 
 
 def _unknown(task_id: str) -> Exception:

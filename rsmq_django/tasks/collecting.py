@@ -164,17 +164,17 @@ def _latest_hook(connection: BaseDatabaseWrapper) -> Collected | None:
 def merged(waiting: Sequence[Outgoing]) -> list[list[Outgoing]]:
     """Return calls merged into as few batches as possible. The order within a queue stays as it is."""
     groups: list[list[Outgoing]] = []
-    latest: dict[str, list[Outgoing]] = {}
-    sizes: dict[str, int] = {}
+    latest: dict[int, list[Outgoing]] = {}
+    sizes: dict[int, int] = {}
     for outgoing in waiting:
-        name, size = outgoing.route.queue.name, outgoing.size_bytes
-        group = latest.get(name)
-        if group is None or not _fits(group, outgoing) or sizes[name] + size > MAX_TRIP_BYTES:
-            group, sizes[name] = [], 0
-            latest[name] = group
+        queue, size = id(outgoing.route.queue), outgoing.size_bytes  # shards of a queue have the same name
+        group = latest.get(queue)
+        if group is None or not _fits(group, outgoing) or sizes[queue] + size > MAX_TRIP_BYTES:
+            group, sizes[queue] = [], 0
+            latest[queue] = group
             groups.append(group)
         group.append(outgoing)
-        sizes[name] += size
+        sizes[queue] += size
     return groups
 
 

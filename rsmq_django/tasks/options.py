@@ -41,6 +41,7 @@ class CallOptions(TypedDict, total=False):
     expires_in_s: float | None
     tags: Sequence[str]
     fair_by: By | None
+    shard_by: By | None
     result_ttl_s: int | None
     max_attempts: int | None
     durability: Durability | Literal[False] | None
@@ -91,6 +92,8 @@ class TaskOptions:
     tags: Sequence[str] = ()
     #: The tenant of a call: names of arguments, or a function of the arguments. None: no fair shares.
     fair_by: By | None = None
+    #: What decides the shard of a call on a queue with SHARDS: names of arguments, or a function of the arguments.
+    shard_by: By | None = None
     #: Limits on how many calls run at a time, and how many start in a span of time.
     limits: Sequence[Limit] = ()
     #: The function gets a list of up to this many calls; None: it gets one call.
@@ -126,6 +129,7 @@ class TaskOptions:
         if isinstance(self.aliases, str) or not all(isinstance(each, str) and each for each in self.aliases):
             raise ValueError(f"aliases is {self.aliases!r}; it must be a list of dotted paths")
         check_is_list(self.fair_by, option="fair_by")
+        check_is_list(self.shard_by, option="shard_by")
         check_limits(self.limits)
         _check_batch(self)
         if self.ack not in get_args(Ack):

@@ -8,19 +8,21 @@ from typing import Any
 
 from ..core import Queue
 from ..core.errors import MessageTooLong
-from ..core.ids import random_suffix, random_suffixes
+from ..core.ids import random_suffix
 from ..core.keys import result_key
 from ..core.limits import MAX_BODY_BYTES
 from ..core.queue.replies import read_ids
 from ..core.tasks.workflows import MemberBatch
 from ..core.transport.call import Argument, Call
+from ..queues import get_client
 from .envelope import encode, encode_plain
 from .lanes import lane_of_call
 from .middleware import chain
 from .proofs import owner_of
 from .results import UNFINISHED_TTL_S
-from .route import Destination, route_of
+from .route import Destination, route_of, route_to_shard
 from .sealing import seal
+from .shards import id_in_shard, shard_of_call
 from .task import Arguments, Task
 from .tracing import Span, carried_by, start_sending
 from .unique import UniqueCall
@@ -105,7 +107,8 @@ def prepare_one(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     """Do what prepare() does for one call. Only id and arguments of a plain call are encoded anew."""
     route = route_of(task)
     if not route.is_plain:
-        return prepare(task, [(args, kwargs)], lane=lane_of_call(task, args, kwargs))
+        lane, shard = lane_of_call(task, args, kwargs), shard_of_call(task, args, kwargs)
+        return prepare(task, [(args, kwargs)], ids=[id_in_shard(random_suffix(), shard)], lane=lane, shard=shard)
     task_id = random_suffix()
     body = encode_plain(route.body_head, route.path, task_id, args, kwargs)
     bodies = [body]
@@ -118,17 +121,17 @@ def prepare(
     task: Task[..., Any],
     calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
     *,
-    ids: Sequence[str] = (),
+    ids: Sequence[str],
     said: Sequence[Mapping[str, Any]] = (),
     lane: int | None = None,
+    shard: int | None = None,
 ) -> Outgoing:
-    """Check and encode calls of a task.
+    """Check and encode calls of a task with these ids; `said` is additional meta of each call.
 
-    Without `ids`, new ones are created; `said` is additional meta of each call. All of them go to one lane.
+    All of them go to one lane, and to one shard: without a number, to the first one of a queue with shards.
     """
-    route = route_of(task, lane)
-    settings = route.settings
-    ids = list(ids) or random_suffixes(len(calls))
+    route = route_of(task, lane) if shard is None else route_to_shard(task, lane, shard)
+    settings, ids = route.settings, list(ids)
     if route.is_plain and not said:
         head, path = route.body_head, route.path
         plain = [encode_plain(head, path, task_id, *call) for task_id, call in zip(ids, calls, strict=True)]
@@ -147,7 +150,8 @@ def prepare(
 
 
 def _sealed(written: Sequence[bytes], route: Destination) -> list[bytes]:
-    settings, namespace = route.settings, route.queue.client.namespace
+    # That of the first shard: a message that is moved to another one stays valid.
+    settings, namespace = route.settings, get_client(route.settings.connection).namespace
     return [seal(body, settings, name=settings.name, namespace=namespace) for body in written]
 
 

@@ -6,9 +6,8 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..conf.settings import get_settings
-from ..queues import get_client
 from .results import as_time, read_record
+from .shards import clients_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +22,7 @@ class Progress:
 
 def progress_of(task_id: str) -> Progress | None:
     """Return the last reported progress of a task; None without one, or when its result has expired."""
-    for alias in get_settings().connections:
-        client = get_client(alias)
+    for client in clients_for(task_id):
         record = client.run(read_record(client.namespace, task_id))
         if "progress" in record:
             said = json.loads(record["progress"])

@@ -96,6 +96,11 @@ def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> N
                 f"Task {path}: its dead-letter queue {dead_letter_queue!r} is on another connection than "
                 f"queue {queue_name!r}; a message moves between queues of one server only"
             )
+        if dead_letter_queue and settings.queue(dead_letter_queue).shards < home.shards:
+            raise InvalidTask(
+                f"Task {path}: its dead-letter queue {dead_letter_queue!r} has fewer SHARDS than queue {queue_name!r}; "
+                "a message stays in its shard"
+            )
     except ImproperlyConfigured as error:
         raise InvalidTask(f"Task {path}: {error}") from error
 

@@ -63,6 +63,12 @@ REFUSED: Mapping[str, RefusedOption] = {
         "send it to a queue of RSMQ['QUEUES']",
         "fair_by=None",
     ),
+    "shard_by": RefusedOption(
+        _option("shard_by"),
+        "a reliable queue has no shards",
+        "send it to a queue of RSMQ['QUEUES']",
+        "shard_by=None",
+    ),
     "result_ttl_s": RefusedOption(
         _option("result_ttl_s"),
         "a push returns the id of a message, and no result is kept for it",

@@ -72,7 +72,7 @@ def _send_or_create(outgoing: Outgoing) -> Sent:
     try:
         return _send(outgoing)
     except QueueNotFound:  # nothing was stored
-        ensure_queue(outgoing.queue.name)
+        ensure_queue(outgoing.queue.name, shard=outgoing.route.shard)
         return _send(outgoing)
 
 
@@ -98,7 +98,7 @@ async def asend(outgoing: Outgoing) -> Sent:
         try:
             return await _asend(outgoing)
         except QueueNotFound:
-            await aensure_queue(outgoing.queue.name)
+            await aensure_queue(outgoing.queue.name, shard=outgoing.route.shard)
             return await _asend(outgoing)
 
 
@@ -274,7 +274,7 @@ def _portion(outgoing: Outgoing, first: int, end: int) -> Outgoing:
 
 def _send_again(outgoing: Outgoing) -> Outcome:
     try:
-        ensure_queue(outgoing.queue.name)
+        ensure_queue(outgoing.queue.name, shard=outgoing.route.shard)
         return _send(outgoing)
     except RsmqError as error:
         return error
@@ -282,7 +282,7 @@ def _send_again(outgoing: Outgoing) -> Outcome:
 
 async def _asend_again(outgoing: Outgoing) -> Outcome:
     try:
-        await aensure_queue(outgoing.queue.name)
+        await aensure_queue(outgoing.queue.name, shard=outgoing.route.shard)
         return await _asend(outgoing)
     except RsmqError as error:
         return error

@@ -13,8 +13,9 @@ from django.core.signals import setting_changed
 from django.dispatch import receiver
 
 from ..conf.settings import QueueSettings, get_settings
+from ..conf.shards import shard_alias
 from ..core import Client, Queue
-from ..core.keys import result_key, waiting_key
+from ..core.keys import queue_keys, result_key, waiting_key
 from ..core.limits import MAX_BODY_BYTES
 from ..core.queue.bands import band_name
 from ..core.transport.call import Argument, Call
@@ -46,6 +47,8 @@ class Destination:
     waiting_key: str
     #: Setting of the task's queue.
     settings: QueueSettings
+    #: The number of the shard that stores them; None for a queue without shards.
+    shard: int | None
     keeps_result: bool
     #: Key of a result without its task id.
     result_prefix: bytes
@@ -69,15 +72,26 @@ class Destination:
 
 
 _routes: dict[tuple[int, int | None], Destination] = {}
+_shard_routes: dict[tuple[int, int | None, int], Destination] = {}
 
 
 def route_of(task: Task[..., Any], lane: int | None = None) -> Destination:
-    """Return the route of a task's calls, or of those in one lane."""
+    """Return the route of a task's calls, or of those in one lane; for a queue with shards, to the first shard."""
     route = _routes.get((id(task), lane))
     if route is None or route.task is not task:
         if len(_routes) >= MAX_ROUTES:
             _routes.clear()
         route = _routes[id(task), lane] = _find_route(task, lane)
+    return route
+
+
+def route_to_shard(task: Task[..., Any], lane: int | None, shard: int) -> Destination:
+    """Return the route of a task's calls in one shard of its queue."""
+    route = _shard_routes.get((id(task), lane, shard))
+    if route is None or route.task is not task:
+        if len(_shard_routes) >= MAX_ROUTES:
+            _shard_routes.clear()
+        route = _shard_routes[id(task), lane, shard] = _find_route(task, lane, shard)
     return route
 
 
@@ -87,20 +101,24 @@ def result_ttl_s(task: Task[..., Any]) -> int:
     return get_settings().tasks.result_ttl_s if own is None else own
 
 
-def _find_route(task: Task[..., Any], lane: int | None) -> Destination:
-    queue = get_queue(band_name(task.queue_name, int(task.priority), lane))
+def _find_route(task: Task[..., Any], lane: int | None, shard: int | None = None) -> Destination:
     settings, max_attempts = get_settings().queue(task.queue_name), own_max_attempts(task)
-    channel, keeps_result = get_queue(task.queue_name).keys.channel, result_ttl_s(task) > 0
+    # The first shard of calls that are not spread: those of workflows and schedules.
+    stored_in = (shard or 0) if settings.shards > 1 else None
+    queue = get_queue(band_name(task.queue_name, int(task.priority), lane), shard=stored_in)
+    channel, keeps_result = queue_keys(queue.client.namespace, task.queue_name).channel, result_ttl_s(task) > 0
     waiting = waiting_key(queue.client.namespace, task.queue_name)
-    is_plain = max_attempts is None and _is_plain(task, settings)
+    # Each call of a queue with shards is prepared for its shard.
+    is_plain = max_attempts is None and _is_plain(task, settings) and stored_in == shard
     return Destination(
         task=task,
         path=task.module_path,
         queue=queue,
-        client=_find_client(task, settings, queue),
+        client=_find_client(task, settings, queue, stored_in),
         channel=channel,
         waiting_key=waiting,
         settings=settings,
+        shard=stored_in,
         keeps_result=keeps_result,
         result_prefix=result_key(queue.client.namespace, "").encode(),
         is_plain=is_plain,
@@ -111,11 +129,11 @@ def _find_route(task: Task[..., Any], lane: int | None) -> Destination:
     )
 
 
-def _find_client(task: Task[..., Any], settings: QueueSettings, queue: Queue) -> Client:
+def _find_client(task: Task[..., Any], settings: QueueSettings, queue: Queue, shard: int | None) -> Client:
     own = task.options.durability
     if own is None:
         return queue.sender
-    return durable_client(settings.connection, own) if own else queue.client
+    return durable_client(shard_alias(settings.connection, shard or 0), own) if own else queue.client
 
 
 def _is_plain(task: Task[..., Any], settings: QueueSettings) -> bool:
@@ -147,3 +165,4 @@ def own_max_attempts(task: Task[..., Any]) -> int | None:
 @receiver(setting_changed)
 def _forget_routes(**_: object) -> None:
     _routes.clear()
+    _shard_routes.clear()

@@ -27,6 +27,7 @@ from ..core.tasks.schedules import tick_id
 from .lanes import lane_of_call
 from .outgoing import Outgoing, prepare
 from .proofs import keyring_of
+from .shards import check_first_shard
 from .task import Task, find_task
 from .unknown_task import why_unknown
 
@@ -121,11 +122,12 @@ def task_of(entry: Schedule) -> Task[..., Any]:
         inspect.signature(task.func).bind(*([None] if task.takes_context else []), *entry.args, **(entry.kwargs or {}))
     except TypeError as error:
         raise UnusableSchedule(f"schedule {entry.name!r}: arguments do not fit {entry.task}: {error}") from error
-    if entry.queue is None or entry.queue == task.queue_name:
-        return task
     try:
-        get_settings().queue(entry.queue)
-        return task.using(queue_name=entry.queue)
+        if entry.queue is not None and entry.queue != task.queue_name:
+            get_settings().queue(entry.queue)
+            task = task.using(queue_name=entry.queue)
+        check_first_shard(task, "a schedule")
+        return task
     except Exception as error:  # ImproperlyConfigured, or InvalidTask of Django or its backport
         raise UnusableSchedule(f"schedule {entry.name!r}: {error}") from error
 

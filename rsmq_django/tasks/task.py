@@ -52,6 +52,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     expires_in_s: float | None = None
     tags: Sequence[str] = ()
     fair_by: By | None = None
+    shard_by: By | None = None
     limits: Sequence[Limit] = ()
     batch: int | None = None
     ack: Ack = "batch"
@@ -65,6 +66,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
             options.unique.check(self.func, self.module_path)
         check_limit_names(options.limits, self.func, self.module_path)
         check_names(options.fair_by, self.func, self.module_path, what="fair")
+        check_names(options.shard_by, self.func, self.module_path, what="shard")
         object.__setattr__(self, "options", options)
         if self.once and iscoroutinefunction(self.func):
             raise ValueError(f"{self.func.__name__} is async; once=True needs a transaction, which only a def can have")

@@ -38,6 +38,7 @@ NOT_OF_TOPICS = {
     "expires_in_s": "a topic keeps its messages as long as its retention says, for all groups",
     "tags": f"{_NO_CALL}, so nothing could find or cancel it by a tag",
     "fair_by": "a group reads its topic in order",
+    "shard_by": f"{_NO_CALL}, and a topic has no shards",
     "priority": "a group reads its topic in order",
     "result_ttl_s": f"{_NO_CALL} with a result to read",
     "max_attempts": "its group counts deliveries: max_deliveries",
@@ -219,6 +220,11 @@ def check_topic_tasks() -> None:
             alias = declared.connection
         else:
             alias = settings.queue(declared.queue).connection
+            if settings.queue(declared.queue).shards > 1:
+                raise ImproperlyConfigured(
+                    f"{_named(declared)}: queue {declared.queue!r} has SHARDS, and a bridge moves messages to one "
+                    "namespace; name a queue without SHARDS"
+                )
         settings.check_topic(declared.topic)
         try:
             checked_topic(declared.topic, namespace=settings.connection(alias).namespace)

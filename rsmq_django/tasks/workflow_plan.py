@@ -31,6 +31,7 @@ from .proofs import owner_of
 from .results import UNFINISHED_TTL_S
 from .round_trips import in_portions
 from .route import result_ttl_s
+from .shards import check_first_shard
 from .task import Task
 from .tracing import sending
 from .workflow_proofs import member_fields, proven
@@ -161,6 +162,7 @@ class WorkflowPlan:
         if not isinstance(own, RSMQBackend):
             raise InvalidTask(f"Task {task.module_path}: backend {task.backend!r} is no RSMQBackend")
         own.validate_task(task)
+        check_first_shard(task, "a workflow")
         queue = get_settings().queue(task.queue_name)
         self._alias = self._alias or queue.connection
         if queue.connection != self._alias:

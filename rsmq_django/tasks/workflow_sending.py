@@ -222,14 +222,14 @@ def _create(plan: WorkflowPlan, progress: WorkflowSending) -> None:
     missing = plan.client.run(plan.creating())
     progress.is_made = True
     for name in missing:
-        ensure_queue(name)
+        ensure_queue(name, shard=0)
 
 
 async def _acreate(plan: WorkflowPlan, progress: WorkflowSending) -> None:
     missing = await plan.client.arun(plan.creating())
     progress.is_made = True
     for name in missing:
-        await aensure_queue(name)
+        await aensure_queue(name, shard=0)
 
 
 def _send_whole(plan: WorkflowPlan, whole: Call[list[str]], batches: Sequence[Batch]) -> None:
@@ -237,7 +237,7 @@ def _send_whole(plan: WorkflowPlan, whole: Call[list[str]], batches: Sequence[Ba
     with spans_of(outgoing for _, outgoing in batches):
         while missing := plan.client.run(whole):
             for name in missing:
-                ensure_queue(name)
+                ensure_queue(name, shard=0)
 
 
 async def _asend_whole(plan: WorkflowPlan, whole: Call[list[str]], batches: Sequence[Batch]) -> None:
@@ -245,7 +245,7 @@ async def _asend_whole(plan: WorkflowPlan, whole: Call[list[str]], batches: Sequ
     with spans_of(outgoing for _, outgoing in batches):
         while missing := await plan.client.arun(whole):
             for name in missing:
-                await aensure_queue(name)
+                await aensure_queue(name, shard=0)
 
 
 def _seal(plan: WorkflowPlan, members: int, progress: WorkflowSending) -> None:

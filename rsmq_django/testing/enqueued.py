@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..conf.settings import get_settings
+from ..conf.settings import aliases_of, get_settings
 from ..core import Client, Queue, list_queues
 from ..core.errors import QueueNotFound
 from ..core.queue.bands import bands_of, split_band
 from ..core.queue.browse import WHOLE_BODY, FailureRecord, Page, Position, StoredMessage, page
-from ..queues import get_client
+from ..queues import get_client, get_queue
 from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.sealing import peek
 
@@ -43,8 +43,13 @@ class DeadLetter:
 
 
 def get_client_of(queue_name: str) -> Client:
-    """Return the client of a queue's connection."""
-    return get_client(get_settings().queue(queue_name).connection)
+    """Return the client of a queue's connection. Raises ImproperlyConfigured for a queue with SHARDS."""
+    return get_queue(queue_name).client
+
+
+def clients_of(queue_name: str) -> list[Client]:
+    """Return the clients of a queue's connections: of all its shards."""
+    return [get_client(alias) for alias in aliases_of(get_settings().queue(queue_name))]
 
 
 def all_clients() -> list[Client]:
@@ -76,8 +81,11 @@ def stored_in(client: Client, queue_name: str) -> Iterator[tuple[int, StoredMess
 
 
 def calls_in(queue_name: str) -> list[Enqueued]:
-    """Return the enqueued calls of a queue, in all its priorities."""
-    client = get_client_of(queue_name)
+    """Return the enqueued calls of a queue, in all its shards and priorities."""
+    return [call for client in clients_of(queue_name) for call in _calls_in(client, queue_name)]
+
+
+def _calls_in(client: Client, queue_name: str) -> list[Enqueued]:
     base_name = get_settings().base_name
     calls = []
     for name in bands_of(queue_name, [name for name in list_queues(client) if base_name(name) == queue_name]):

@@ -17,7 +17,7 @@ from ..tasks.call_key import bound_arguments
 from ..tasks.envelope import Envelope, decode
 from ..tasks.task import find_task, registered_tasks
 from .commits import commit, hooks_that_run_once, is_anything_waiting
-from .enqueued import DeadLetter, Enqueued, all_clients, all_queues, calls_in, get_client_of, stored_in
+from .enqueued import DeadLetter, Enqueued, all_clients, all_queues, calls_in, clients_of, stored_in
 from .firing import fire
 from .running import Run, bursts_on, send_from_outbox
 from .server import settings_on_private_server
@@ -130,7 +130,8 @@ class Kit:
     def bodies(self, queue_name: str) -> list[bytes]:
         """Return the bodies of all messages of a queue, for queues without tasks."""
         commit()
-        return [stored.body for _, stored in stored_in(get_client_of(queue_name), queue_name)]
+        clients = clients_of(queue_name)
+        return [stored.body for client in clients for _, stored in stored_in(client, queue_name)]
 
     def dead_letters(self, queue_name: str | None = None) -> list[DeadLetter]:
         """Return the dead letters of one dead-letter queue, or of all."""
@@ -140,7 +141,8 @@ class Kit:
         return [
             DeadLetter(stored.id, stored.body, stored.failure())
             for name in ([queue_name] if queue_name else names)
-            for _, stored in stored_in(get_client_of(name), name)
+            for client in clients_of(name)
+            for _, stored in stored_in(client, name)
         ]
 
     # -- Asserting ----------------------------------------------------------------------------------------------------

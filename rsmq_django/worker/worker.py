@@ -115,7 +115,8 @@ class Worker:
         self.sources: list[Source] = make_sources(queues, options.reliable, options.topics, context)
         self.quarantine = Quarantine(self.pool)
         self.taken = 0
-        self._is_reversed = True  # the first turn is in order
+        #: The number of the source that comes first in this turn.
+        self._first_source = -1
         self._awaited_was_logged = False
         #: Whether the supervisor has ended.
         self._is_orphan = False
@@ -210,9 +211,9 @@ class Worker:
         self._log_what_is_awaited()
 
     def _sources_in_turn(self) -> Sequence[Source]:
-        """Return the sources, in the opposite order in every other turn: no backlog keeps the room from the others."""
-        self._is_reversed = not self._is_reversed
-        return self.sources[::-1] if self._is_reversed else self.sources
+        """Return the sources, another one first in each turn: no backlog keeps the room from the others."""
+        self._first_source = first = (self._first_source + 1) % len(self.sources) if self.sources else 0
+        return self.sources[first:] + self.sources[:first] if first else self.sources
 
     def _note_health(self) -> None:
         """Tell the supervisor and the other processes that the main loop turns."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.core.errors import BrokenQueue
+from rsmq_django.core.ids import random_suffixes
 from rsmq_django.core.queue.moves import purge
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import Retry, Task, Unique, tagged
@@ -63,7 +64,7 @@ def test_a_lock_that_another_program_wrote_is_named(paint: Declare, server: Priv
 
 def test_a_call_that_is_sent_twice_is_stored_once_and_is_not_a_duplicate_of_itself(paint: Declare):
     task = paint(mode="replace")
-    outgoing = prepare(task, [(["red"], {})])
+    outgoing = prepare(task, [(["red"], {})], ids=random_suffixes(1))
 
     assert send(outgoing).ids == send(outgoing).ids == outgoing.ids
 

@@ -36,6 +36,7 @@ KINDS = {
         "good replica has answered within min-replicas-max-lag",
     ),
     "not-durable": FindingKind(ERROR, "calls raise NotConfirmed or are refused; docs/durability.md has the conditions"),
+    "left-out-shard": FindingKind(WARNING, "no worker receives its messages; raise SHARDS until they are processed"),
     "evicting-policy": FindingKind(
         WARNING,
         "at its memory limit the server would delete whole queues without an error; set maxmemory-policy noeviction",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 import redis
@@ -10,12 +10,15 @@ from django.utils.module_loading import autodiscover_modules
 
 from ...cli.session import Session, Structure
 from ...conf.options import nearest
-from ...conf.settings import get_settings
+from ...conf.settings import aliases_of, get_settings
+from ...conf.shards import shard_namespace
 from ...core import Client, list_queues
 from ...core.doctor import ExpectedQueue, Finding
 from ...core.doctor.catalogue import found
 from ...core.errors import PermissionDenied
+from ...core.queue.browse import count
 from ...core.tasks.schedules import list_entries
+from ...core.texts import counted
 from ...live.durability import shortfalls
 from ...live.expected import expected_queues
 from ...live.installation import read_installation
@@ -35,12 +38,26 @@ class SettingsProject:
         settings = get_settings()
         if aliases:
             (alias,) = aliases
+        elif shards := self.shards(queue_name or "", aliases):
+            names = ", ".join(shards)
+            raise click.UsageError(
+                f"Queue {queue_name} has {len(shards)} shards; choose one with --connection: {names}. Commands for all "
+                "shards: stats, doctor, queue pause, queue resume, queue purge, message redrive."
+            )
         else:
             known = settings.queues.get(queue_name or "") or settings.dead_letters.get(queue_name or "")
             alias = known.connection if known else "default"
             if alias not in settings.connections and len(settings.connections) == 1:
                 (alias,) = settings.connections
         return _client_of(alias)
+
+    def shards(self, queue_name: str, aliases: Sequence[str]) -> Sequence[str]:
+        """Return the connections of the shards of a queue; none if it has no shards or --connection names some."""
+        settings = get_settings()
+        if aliases or not settings.knows_queue(queue_name):
+            return ()
+        found = aliases_of(settings.queue(queue_name))
+        return found if len(found) > 1 else ()
 
     def clients(self, aliases: Sequence[str]) -> Mapping[str, Client]:
         """Return the clients of these connections, or of all."""
@@ -55,7 +72,7 @@ class SettingsProject:
         """Return the findings without unused dead-letter queues, with unsigned schedules and unreachable durability."""
         unused = get_settings().dead_letters
         used = [one for one in findings if one.id != "not-created" or one.subject not in unused]
-        every = [*used, *_unsigned_schedules(client), *_unreachable_durability(client)]
+        every = [*used, *_unsigned_schedules(client), *_unreachable_durability(client), *_left_out_shards(client)]
         return sorted(every, key=lambda one: -one.severity)
 
     def state(self) -> str:
@@ -64,10 +81,11 @@ class SettingsProject:
 
     def dead_letter_queues(self, aliases: Sequence[str]) -> Sequence[str]:
         """Return the existing dead-letter queues of these connections, or of all."""
-        home = {name: get_settings().queue(name).connection for name in dead_letter_queues()}
-        clients = {alias: client for alias, client in self.clients(aliases).items() if alias in home.values()}
+        homes = {name: aliases_of(get_settings().queue(name)) for name in dead_letter_queues()}
+        used = {alias for found in homes.values() for alias in found}
+        clients = {alias: client for alias, client in self.clients(aliases).items() if alias in used}
         existing = {alias: list_queues(client) for alias, client in clients.items()}
-        return [name for name, alias in home.items() if name in existing.get(alias, ())]
+        return [name for name, found in homes.items() if any(name in existing.get(alias, ()) for alias in found)]
 
     def dead_letter_queue_of(self, queue_name: str) -> str | None:
         """Return the dead-letter queue of a queue that is not one itself."""
@@ -117,6 +135,23 @@ def _unreachable_durability(client: Client) -> list[Finding]:
         return [found("not-durable", "server", each.text) for alias in aliases for each in shortfalls(settings, alias)]
     except redis.RedisError:  # INFO is refused, which another finding reports
         return []
+
+
+def _left_out_shards(client: Client) -> Iterator[Finding]:
+    """Yield findings for messages in shards that SHARDS does not include any more."""
+    settings = get_settings()
+    queues = [*settings.queues.values(), *settings.dead_letters.values()]
+    for alias, connection in settings.connections.items():
+        here = [queue for queue in queues if queue.connection == alias and get_client(alias) is client]
+        most = max((queue.shards for queue in here), default=1)
+        for shard in range(1, most + 1 if most > 1 else 1):
+            other = Client(client.connection, namespace=shard_namespace(connection.namespace, shard))
+            existing = list_queues(other)
+            for queue in here:
+                if queue.shards <= shard and queue.name in existing:
+                    messages = other.run(count(other.namespace, queue.name)).messages
+                    text = f"{counted(messages)} in shard {shard}, and SHARDS is {queue.shards}"
+                    yield from [found("left-out-shard", queue.name, text)] if messages else []
 
 
 def _choose_connections(context: click.Context, _parameter: click.Parameter, aliases: tuple[str, ...]) -> None:

@@ -20,7 +20,7 @@ from ...core import RsmqError
 from ...core.stats.depth import Depth
 from ...core.stats.histogram import Histogram
 from ...core.stats.history import COUNTERS, RESOLUTIONS, Counts, Slot, merged
-from ...live.overview import QueueActivity, look_at
+from ...live.overview import QueueActivity, look_at, with_shards_together
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 LONGEST_S = RESOLUTIONS[-1].keep_s
@@ -81,9 +81,10 @@ def stats(
     far, without the backlog. WORKERS counts the live worker processes that consume the queue, or the live consumers of
     a topic group. Problems: no worker (ready messages, but no live worker consumes the queue), late (backlog older than
     a minute), paused, dead letters, broken. Reliable queues, and topic groups as topic:group, are listed after the
-    other queues. FAILED counts attempts that are retried, went to the dead-letter queue, or were lost with their
-    process. The curve at the end of a row shows how many attempts ended, from --since until now. With --json, one
-    object per queue and line. `queue stats` shows queues as any client sees them.
+    other queues. A queue with SHARDS is one row; --connection default:1 shows one shard. FAILED counts attempts that
+    are retried, went to the dead-letter queue, or were lost with their process. The curve at the end of a row shows
+    how many attempts ended, from --since until now. With --json, one object per queue and line. `queue stats` shows
+    queues as any client sees them.
 
     \b
     rsmqctl stats mail --since 24h      one queue, the last day
@@ -121,7 +122,7 @@ def read(session: Session, names: Sequence[str], since_s: float) -> list[QueueAc
             "queueNotFound",
             f"queue not found: {', '.join(map(repr, sorted(unknown)))}; 'rsmqctl queue list' lists all queues",
         )
-    return views
+    return views if session.aliases else with_shards_together(views)
 
 
 def chosen(views: Sequence[QueueActivity], *, most: int | None, only_trouble: bool) -> list[QueueActivity]:
@@ -155,7 +156,7 @@ def queue_rows(view: QueueActivity) -> Iterator[list[str]]:
     total = merged(view.slots)
     sign = "~" if view.now.is_estimated else ""
     lengths = [str(view.now.ready), f"{sign}{view.now.delayed}", f"{sign}{view.now.in_flight}"]
-    sent = sent_by_now(view.slots, view.now) if view.kind == "queue" else None
+    sent = sent_of(view)
     oldest = "-" if view.now.oldest_ready_s is None else as_duration(view.now.oldest_ready_s)
     yield [
         printable(view.name),
@@ -169,6 +170,15 @@ def queue_rows(view: QueueActivity) -> Iterator[list[str]]:
     for task, counts in sorted(total.tasks.items(), key=lambda each: -each[1].ended):
         name = f"  {printable(task) or '(no task)'}"
         yield [name, *[""] * 5, str(counts.sent), *count_cells(counts), curve(view.slots, task)]
+
+
+def sent_of(view: QueueActivity) -> int | None:
+    """Return how many messages any client sent to a queue, or to all its shards; None if that is not known."""
+    if not view.shards:
+        known = view.kind == "queue" and isinstance(view.now, Depth)
+        return sent_by_now(view.slots, view.now) if known else None  # type: ignore[arg-type]
+    sent = [sent_of(shard) for shard in view.shards]
+    return None if None in sent else sum(number or 0 for number in sent)
 
 
 def sent_by_now(slots: Sequence[Slot], now: Depth) -> int | None:
@@ -231,7 +241,7 @@ def as_data(view: QueueActivity) -> dict[str, Any]:
         "trouble": view.trouble,
         "since_s": total.begins_s,
         **counts_as_data(total.counts),
-        "sent": sent_by_now(view.slots, now) if view.kind == "queue" else None,
+        "sent": sent_of(view),
         "tasks": {task: counts_as_data(counts) for task, counts in sorted(total.tasks.items())},
     }
 

@@ -127,7 +127,7 @@ FRESH_S = 10.0
 #: Since when the process is idle (0: it is not), on the machine's monotonic clock; then the same of its latest fetch
 #: that left nothing ready, for each connection.
 _TIME = struct.Struct("d")
-MAX_CONNECTIONS = 7
+MAX_CONNECTIONS = 127
 _SLOT_BYTES = _TIME.size * (1 + MAX_CONNECTIONS)
 
 

@@ -22,7 +22,7 @@ from ...core.keys import paused_key, queues_key
 from ...core.queue.bands import bands_of, by_queue
 from ...core.transport.backoff import ReconnectBackoff
 from ...core.transport.call import Call
-from ...queues import get_queue
+from ...queues import queue_on
 from ...tasks.registry import batch_size
 from ..delivery import NO_LANE, WorkQueue
 from .queues import provision
@@ -153,13 +153,21 @@ class QueueSelector:
             # A band that is in the worker's list by name has its own position; no queue is included twice.
             found = [band for band in bands_of(name, grouped.get(name, ())) if band == name or band not in self._bands]
             for band in set(found) - known.keys():
-                known[band] = WorkQueue(get_settings().queue(band), get_queue(band), home.lease_s, home.inflight_key)
+                known[band] = _as_band(home, band)
                 new.append(known[band])
             # A deleted band is dropped; its configured queue stays, so that it is created again.
             self._bands[name] = [known[band] for band in found]
         self.known_count = len(names)
         self._arrange()
         return new
+
+
+def _as_band(home: WorkQueue, name: str) -> WorkQueue:
+    """Return a priority band or lane of a queue."""
+    alias = home.settings.connection
+    settings = get_settings().queue_on(name, alias)
+    assert settings is not None  # it is where its queue is
+    return WorkQueue(settings, queue_on(name, alias), home.lease_s, home.inflight_key)
 
 
 def read_names(namespace: str) -> Call[list[str]]:

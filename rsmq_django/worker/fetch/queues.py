@@ -5,8 +5,8 @@ They are created and compared with the settings before the first message is rece
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import redis
@@ -19,6 +19,7 @@ from ...core.errors import (
     BrokenQueue,
     DatabaseNotFound,
     PermissionDenied,
+    QueueExists,
     QueueFull,
     RedisFailure,
 )
@@ -26,27 +27,34 @@ from ...core.keys import queues_key, worker_key
 from ...core.log_lines import get_logger
 from ...core.queue.replies import read_attributes
 from ...core.transport.call import Argument, Call
-from ...queues import create_call, ensure_queue, get_client, get_queue
+from ...queues import create_call, get_client, queue_on
 from ...tasks.registry import check_primary, find_consumer
 from ...tasks.task import registered_tasks
 from ..delivery import SHORTEST_LEASE_S, WorkQueue
 
 
 def work_queues_by_client(queues: Sequence[QueueSettings], worker_id: str) -> list[tuple[Client, list[WorkQueue]]]:
-    """Return the queues of a worker with this id, grouped by connection."""
+    """Return the queues of a worker with this id, grouped by connection; each shard is on one of its own."""
     by_connection: dict[str, list[WorkQueue]] = {}
-    for settings in queues:
-        queue = get_queue(settings.name)
+    for settings in in_shards(queues):
+        queue = queue_on(settings.name, settings.connection)
         inflight_key = worker_key(queue.client.namespace, worker_id)
         work_queue = WorkQueue(settings, queue, settings.visibility_timeout_s, inflight_key)
         by_connection.setdefault(settings.connection, []).append(work_queue)
     return [(get_client(alias), work_queues) for alias, work_queues in by_connection.items()]
 
 
+def in_shards(queues: Iterable[QueueSettings]) -> list[QueueSettings]:
+    """Return the queues, each with shards as its shards."""
+    return [shard for queue in queues for shard in get_settings().shards_of(queue)]
+
+
 def connections_of(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> list[Connection]:
     """Return the connections that these queues are on."""
     settings = get_settings()
-    aliases = {each.connection for each in queues} | {settings.reliable[name].connection for name in reliable}
+    aliases = {each.connection for each in in_shards(queues)} | {
+        settings.reliable[name].connection for name in reliable
+    }
     return [get_client(alias).connection for alias in sorted(aliases)]
 
 
@@ -127,40 +135,40 @@ def provision(queues: Sequence[WorkQueue]) -> None:
     thousand, and the errors of the connection.
     """
     for part in _slices(queues):
-        for work_queue, stored in zip(part, _provide([each.name for each in part]), strict=True):
+        for work_queue, stored in zip(part, _provide([each.queue for each in part]), strict=True):
             with damage_reported():
-                stored = stored or ensure_unless_full(work_queue.name).attributes()
+                stored = stored or ensure_unless_full(work_queue.queue).attributes()
                 compare(work_queue.settings, stored)
                 work_queue.lease_s = max(SHORTEST_LEASE_S, stored.visibility_timeout_s)
-    for names in _slices(sorted(dead_letter_queues(queues) | queues_for_others(queues))):
-        for name, stored in zip(names, _provide(names), strict=True):
+    others = sorted(dead_letter_queues(queues) | queues_for_others(queues))
+    for targets in _slices([queue_on(name, alias) for name, alias in others]):
+        for target, stored in zip(targets, _provide(targets), strict=True):
             if stored is None:
                 with damage_reported():
-                    ensure_unless_full(name)
+                    ensure_unless_full(target)
 
 
 def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
     return (items[at : at + SLICE] for at in range(0, len(items), SLICE))
 
 
-def _provide(names: Sequence[str]) -> list[QueueAttributes | None]:
+def _provide(queues: Sequence[Queue]) -> list[QueueAttributes | None]:
     """Create the missing ones of these queues and return the stored attributes: one round trip.
 
     None for a queue that is damaged, and for all of them when one is missing and the server is at its memory limit.
     """
-    queues = [get_queue(name) for name in names]
     client = queues[0].client
     keys = [queues_key(client.namespace)]
     args: list[Argument] = []
     for queue in queues:
         keys += (queue.keys.settings, queue.keys.messages)
-        args += create_call(queue.name).args
+        args += create_call(queue).args
     try:
         stored = client.run(
             Call("tasks/worker/provision", tuple(keys), tuple(args), lambda reply: reply, repeatable=True)
         )
     except QueueFull:
-        return [None] * len(names)
+        return [None] * len(queues)
     return [_attributes(queue, stored[3 * at : 3 * at + 3]) for at, queue in enumerate(queues)]
 
 
@@ -169,12 +177,11 @@ def _attributes(queue: Queue, times_and_size: Sequence[bytes]) -> QueueAttribute
     return read_attributes(queue.vt_unit)([*times_and_size, *counters]) if any(times_and_size) else None
 
 
-def ensure_unless_full(name: str) -> Queue:
-    """Create a queue unless it exists; if the server is at its memory limit, return it unchanged so that it drains."""
-    try:
-        return ensure_queue(name)
-    except QueueFull:
-        return get_queue(name)
+def ensure_unless_full(queue: Queue) -> Queue:
+    """Create a queue unless it exists; if the server is at its memory limit, leave it as it is so that it drains."""
+    with suppress(QueueExists, QueueFull):  # another process may have created it at the same time
+        queue.client.run(create_call(queue))
+    return queue
 
 
 @contextmanager
@@ -211,8 +218,8 @@ def compare(settings: QueueSettings, stored: QueueAttributes) -> None:
         )
 
 
-def dead_letter_queues(queues: Sequence[WorkQueue]) -> set[str]:
-    """Return the dead-letter queues that messages of these queues may move to.
+def dead_letter_queues(queues: Sequence[WorkQueue]) -> set[tuple[str, str]]:
+    """Return the dead-letter queues that messages of these queues may move to: name, and alias of the connection.
 
     They include the queues of all tasks on the same server: `using(queue_name=...)` sends any task to any queue.
     """
@@ -222,11 +229,16 @@ def dead_letter_queues(queues: Sequence[WorkQueue]) -> set[str]:
     options += [consumer.options for consumer in consumers if consumer is not None]
     found = {work_queue.settings.dead_letter for work_queue in queues}
     found |= {option.named_dead_letters for option in options}
-    return {name for name in found if name is not None and get_settings().queue(name).connection in connections}
+    return _existing({name for name in found if name is not None}, connections)
 
 
-def queues_for_others(queues: Sequence[WorkQueue]) -> set[str]:
+def queues_for_others(queues: Sequence[WorkQueue]) -> set[tuple[str, str]]:
     """Return the queues on the same servers that other programs consume, and may look for before a first send."""
     connections = {work_queue.settings.connection for work_queue in queues}
-    found = get_settings().queues.items()
-    return {name for name, settings in found if settings.for_others and settings.connection in connections}
+    return _existing({name for name, queue in get_settings().queues.items() if queue.for_others}, connections)
+
+
+def _existing(names: set[str], aliases: set[str]) -> set[tuple[str, str]]:
+    """Return name and alias of the queues, or shards of them, that the settings have on these connections."""
+    settings = get_settings()
+    return {(name, alias) for name in names for alias in aliases if settings.queue_on(name, alias) is not None}

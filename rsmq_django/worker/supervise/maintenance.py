@@ -24,6 +24,7 @@ from ...core.texts import counted
 from ...core.transport.backoff import LONGEST_WAIT_S, ReconnectBackoff
 from ...queues import get_client
 from ..delivery import WorkQueue
+from ..fetch.queues import in_shards
 from ..lease.inflight import (
     DEAD_AFTER_S,
     HEARTBEAT_EVERY_S,
@@ -123,7 +124,8 @@ class Maintenance:
             self._jobs.append(
                 PeriodicJob("renewal of leases", self._renewal.renew, at_most_s=lambda: self._renewal.wait_s)
             )
-        if queues and fires_schedules:
+        is_later_shard = bool(queues) and bool(queues[0].shard)  # schedules are stored in the namespace of the first
+        if queues and fires_schedules and not is_later_shard:
             self._jobs.append(PeriodicJob("schedules", Scheduler(self._client, self._connection).fire_due))
         names = [settings.name for settings in queues]
         if process_control is not None:
@@ -249,9 +251,10 @@ class Maintenance:
 
     def _find(self, name: str) -> tuple[QueueSettings, Queue] | None:
         if name not in self._found:
-            settings = get_settings().queue(name) if get_settings().knows_queue(name) else None
+            known = self._connection and get_settings().knows_queue(name)
+            settings = get_settings().queue_on(name, self._connection) if known else None
             self._found[name] = None
-            if settings is not None and settings.connection == self._connection:
+            if settings is not None:
                 queue = Queue(name, self._client, realtime=True, vt_unit=settings.vt_unit)
                 self._found[name] = settings, queue
         return self._found[name]
@@ -267,7 +270,7 @@ def make_maintenance(
 ) -> list[Maintenance]:
     """Return the maintenance of each connection that has one of these queues or reliable queues."""
     by_connection: dict[str, list[QueueSettings]] = {}
-    for settings in queues:
+    for settings in in_shards(queues):
         by_connection.setdefault(settings.connection, []).append(settings)
     reliable_by_connection: dict[str, list[str]] = {}
     for name in reliable:

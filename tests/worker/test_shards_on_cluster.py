@@ -1,0 +1,101 @@
+"""A queue with shards on a real cluster: it is on all nodes, and one that stands still stops its own shards only."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rsmq_django.conf.shards import shard_namespace
+from rsmq_django.core.errors import RedisFailure
+from rsmq_django.tasks import fixed
+from rsmq_django.tasks.compat import task_backends
+from rsmq_django.tasks.shards import shard_of_key
+from tests.cluster import Cluster, Node
+from tests.support import wait_until
+from tests.worker.workshop import declare, work, working
+
+pytestmark = pytest.mark.slow
+
+SHARDS = 8
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def sharded(cluster: Cluster, settings: Any) -> None:
+    """A project with one queue of eight shards on an empty cluster."""
+    for node in cluster.masters():
+        node.run("FLUSHALL")
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": cluster.nodes[0].url, "NAMESPACE": "{rsmq}", "TIMEOUT_S": 15}},
+        "QUEUES": {"default": {"SHARDS": SHARDS}},
+        "TASKS": {"ENQUEUE_ON_COMMIT": False},
+    }
+
+
+def owners(cluster: Cluster) -> list[Node]:
+    """Return the node of each shard."""
+    return [cluster.owner_of(shard_namespace("{rsmq}", shard)) for shard in range(SHARDS)]
+
+
+def is_sent(declared: Any, number: int) -> bool:
+    """Send a call and return whether it was confirmed: a busy machine may need longer than the timeout."""
+    try:
+        declared.enqueue(number)
+    except RedisFailure:
+        return False
+    return True
+
+
+def test_shards_of_a_queue_are_on_all_nodes_and_workers_follow_all_of_them(cluster: Cluster, sharded: None):
+    seen: list[int] = []
+    declared = declare(lambda number: seen.append(number))
+    ids = declared.enqueue_many([[number] for number in range(10 * SHARDS)])
+    assert len(set(owners(cluster))) == 3
+    for shard, owner in enumerate(owners(cluster)):
+        assert owner.run("ZCARD", f"{shard_namespace('{rsmq}', shard)}:default") == 10
+
+    assert work()
+
+    assert sorted(seen) == list(range(10 * SHARDS))
+    assert all(task_backends["default"].get_result(task_id).is_finished for task_id in ids)
+
+
+def test_node_that_stands_still_stops_its_own_shards_only_and_loses_nothing(
+    cluster: Cluster, sharded: None, settings: Any
+):
+    seen: set[int] = set()
+    declared = declare(max_attempts=20, backoff=fixed(0), shard_by=["number"])(lambda number: seen.add(number))
+    silent = cluster.masters()[1]
+    is_silent = [owner is silent for owner in owners(cluster)]
+    assert any(is_silent) and not all(is_silent)
+    numbers = range(20 * SHARDS)
+    reachable = {number for number in numbers if not is_silent[shard_of_key(str(number), SHARDS)]}
+    declared.enqueue_many([[number] for number in numbers])
+    connection = {**settings.RSMQ["CONNECTIONS"]["default"], "TIMEOUT_S": 1}
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": connection}}
+
+    silent._process.send_signal(signal.SIGSTOP)
+    try:
+        with working(threads=2):
+            wait_until(lambda: reachable <= seen)
+            more = next(number for number in range(1000, 2000) if not is_silent[shard_of_key(str(number), SHARDS)])
+            wait_until(lambda: is_sent(declared, more))
+            wait_until(lambda: more in seen)
+            assert seen == {*reachable, more}
+            lost = next(number for number in range(1000, 2000) if is_silent[shard_of_key(str(number), SHARDS)])
+            with pytest.raises(RedisFailure):
+                declared.enqueue(lost)
+
+            silent._process.send_signal(signal.SIGCONT)
+            wait_until(lambda: seen >= set(numbers))
+    finally:
+        silent._process.send_signal(signal.SIGCONT)
