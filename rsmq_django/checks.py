@@ -78,7 +78,7 @@ def check_middleware() -> Iterator[CheckMessage]:
 
 def check_caches(settings: Settings) -> Iterator[CheckMessage]:
     """Check that the alias of each CACHE is a Redis cache."""
-    for connection in settings.connections.values():
+    for connection in settings.own_connections.values():
         if connection.cache is not None:
             try:
                 cache_url(connection.cache)
@@ -89,7 +89,7 @@ def check_caches(settings: Settings) -> Iterator[CheckMessage]:
 
 def check_sentinels(settings: Settings) -> Iterator[CheckMessage]:
     """Warn of a connection with a single sentinel: without it, no process finds the primary."""
-    for connection in settings.connections.values():
+    for connection in settings.own_connections.values():
         try:
             url = connection.url if connection.cache is None else cache_url(connection.cache)
         except ImproperlyConfigured:
@@ -112,7 +112,7 @@ def _backends() -> dict[str, Any]:
 
 def check_credential_providers(settings: Settings) -> Iterator[CheckMessage]:
     """Check that credential providers can be created, and that no URL has a user or password besides one."""
-    for connection in settings.connections.values():
+    for connection in settings.own_connections.values():
         where = f"RSMQ['CONNECTIONS'][{connection.alias!r}]"
         if connection.credential_provider is None:
             continue
@@ -173,7 +173,7 @@ def check_database(settings: Settings) -> Iterator[CheckMessage]:
 
 def check_embedded(settings: Settings) -> Iterator[CheckMessage]:
     """Warn of an embedded server in production: it stops with the last process that uses it."""
-    for connection in settings.connections.values():
+    for connection in settings.own_connections.values():
         if connection.embedded and not django_settings.DEBUG:
             said = f"RSMQ['CONNECTIONS'][{connection.alias!r}] starts an embedded server although DEBUG is off."
             hint = "The embedded server is for development. Give the URL of a managed server."
@@ -183,7 +183,7 @@ def check_embedded(settings: Settings) -> Iterator[CheckMessage]:
 def check_namespaces(settings: Settings) -> Iterator[CheckMessage]:
     """Warn of two connections to the same namespace of one server: most likely an unfinished copy of an entry."""
     seen: dict[tuple[str, str], str] = {}
-    for connection in settings.connections.values():
+    for connection in settings.own_connections.values():
         first = seen.setdefault((_place(connection), connection.namespace), connection.alias)
         if first != connection.alias:
             said = f"The connections {first!r} and {connection.alias!r} use the same namespace of the same server."
@@ -317,7 +317,7 @@ def check_durability(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[
 
 
 def _check_servers(settings: Settings) -> Iterator[CheckMessage]:
-    for alias in settings.connections:
+    for alias in settings.own_connections:
         try:
             found = shortfalls(settings, alias)
         except (RsmqError, redis.RedisError) as error:

@@ -203,7 +203,7 @@ async def arun_now(name: str) -> TaskResult[..., Any]:
 
 
 def _clients() -> list[tuple[str, Client]]:
-    return [(alias, get_client(alias)) for alias in get_settings().connections]
+    return [(alias, get_client(alias)) for alias in get_settings().own_connections]
 
 
 def _find(name: str) -> _Found:

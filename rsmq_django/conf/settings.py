@@ -109,6 +109,11 @@ class Settings:
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
 
     @cached_property
+    def own_connections(self) -> Mapping[str, ConnectionSettings]:
+        """Return the connections of RSMQ["CONNECTIONS"], without those derived for shards."""
+        return {alias: each for alias, each in self.connections.items() if each.shard is None}
+
+    @cached_property
     def dead_letter_places(self) -> frozenset[tuple[str, str]]:
         """Return connection and name of every dead-letter queue."""
         return frozenset(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def shard_alias(alias: str, shard: int) -> str:
-    """Return the alias of the connection of a shard: "default:3"."""
-    return f"{alias}:{shard}" if shard else alias
+    """Return the alias of the connection of a shard: "default.3"."""
+    return f"{alias}.{shard}" if shard else alias
 
 
 def shard_namespace(namespace: str, shard: int) -> str:

@@ -40,7 +40,9 @@ class ListedSource:
     def places(self) -> list[QueueRef]:
         """Return all of them, sorted by name."""
         found = from_each(
-            lambda alias, client: [QueueRef(alias, name) for name in type(self).names(client)], self.notes
+            lambda alias, client: [QueueRef(alias, name) for name in type(self).names(client)],
+            self.notes,
+            with_shards=False,
         )
         places = [place for group in found for place in group]
         usable = [place for place in places if self._call(place) is not None]

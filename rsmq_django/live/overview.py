@@ -83,7 +83,7 @@ def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueActiv
     client = get_client(alias)
     found = read_depths(client, [name for name in list_queues(client) if not names or name in names])
     missing = set(names) - {each.name for each in found}
-    if missing or not names:
+    if (missing or not names) and alias in get_settings().own_connections:  # shards are queues only
         found += [each for each in read_other_depths(client) if not names or each.name in missing]
     since_s = time.time() - since_s
     series = read_series(client, [each.name for each in found], since_s=since_s, known=known_names())

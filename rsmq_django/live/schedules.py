@@ -35,7 +35,9 @@ class ScheduleSource(ScannedSource):
         """Return the schedules of the connections that answer."""
         from ..tasks.schedule_listing import all_entries
 
-        listings = from_each(lambda alias, client: (alias, client.run(list_entries(client.namespace))), self.notes)
+        listings = from_each(
+            lambda alias, client: (alias, client.run(list_entries(client.namespace))), self.notes, with_shards=False
+        )
         seen = {"", *(alias for alias, _listing in listings)}
         return [entry for entry in all_entries(listings) if entry.connection in seen]
 

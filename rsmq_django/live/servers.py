@@ -19,10 +19,13 @@ from .places import QueueRef, by_client, in_order
 T = TypeVar("T")
 
 
-def from_each(read: Callable[[str, Client], T], notes: list[str]) -> list[T]:
-    """Return the result of each connection. Failed connections are noted; when all fail the first error is raised."""
+def from_each(read: Callable[[str, Client], T], notes: list[str], *, with_shards: bool = True) -> list[T]:
+    """Return the result of each connection. Failed connections are noted; when all fail the first error is raised.
+
+    The namespaces of shards have queues only: other structures are read `with_shards=False`.
+    """
     answers, errors = [], []
-    for alias in get_settings().connections:
+    for alias in get_settings().connections if with_shards else get_settings().own_connections:
         try:
             answers.append(read(alias, get_client(alias)))
         except RedisFailure as error:

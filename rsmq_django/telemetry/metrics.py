@@ -103,7 +103,8 @@ def registry() -> CollectorRegistry:
 def read_connection(alias: str, client: Client) -> Scrape:
     """Return the data of one connection, without queues that cannot be read."""
     queues = _by_name(read_depths(client, list_queues(client)))
-    others = [each for each in read_other_depths(client) if each.name not in queues]
+    has_others = alias in get_settings().own_connections  # the namespaces of shards have queues only
+    others = [each for each in read_other_depths(client) if each.name not in queues] if has_others else []
     counted = [*queues, *(each.name for each in others)]
     queues |= _by_name(others)
     shown = shown_queues(queues)

@@ -404,7 +404,7 @@ def test_stats_show_one_row_with_the_sums_of_all_shards_and_one_shard_on_request
 
     (row,) = [line for line in run_command("rsmq_stats").splitlines() if line.startswith("default ")]
     (shard,) = [
-        line for line in run_command("rsmqctl", "--connection", "default:1", "stats").splitlines() if "default" in line
+        line for line in run_command("rsmqctl", "--connection", "default.1", "stats").splitlines() if "default" in line
     ]
     (data,) = map(json.loads, run_command("rsmqctl", "--json", "stats").splitlines())
 
@@ -451,7 +451,7 @@ def test_redrive_takes_the_dead_letters_of_all_shards_up_to_its_limit(sharded: N
 def test_command_for_one_queue_asks_for_the_shard(sharded: None, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         run_command("rsmqctl", "message", "list", "-n", "default")
-    assert "has 4 shards; choose one with --connection: default, default:1, default:2" in capsys.readouterr().err
+    assert "has 4 shards; choose one with --connection: default, default.1, default.2" in capsys.readouterr().err
 
     declare(lambda: None).using(shard_by=lambda: "x").enqueue()
     alias = get_settings().shards_of(get_settings().queue("default"))[shard_of("x")].connection
@@ -467,4 +467,4 @@ def test_doctor_looks_at_each_shard(sharded: None):
     with pytest.raises(CommandError):
         call_command("rsmq_doctor", stdout=out)
 
-    assert "default:2" in out.getvalue()
+    assert "default.2" in out.getvalue()

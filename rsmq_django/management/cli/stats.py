@@ -81,7 +81,7 @@ def stats(
     far, without the backlog. WORKERS counts the live worker processes that consume the queue, or the live consumers of
     a topic group. Problems: no worker (ready messages, but no live worker consumes the queue), late (backlog older than
     a minute), paused, dead letters, broken. Reliable queues, and topic groups as topic:group, are listed after the
-    other queues. A queue with SHARDS is one row; --connection default:1 shows one shard. FAILED counts attempts that
+    other queues. A queue with SHARDS is one row; --connection default.1 shows one shard. FAILED counts attempts that
     are retried, went to the dead-letter queue, or were lost with their process. The curve at the end of a row shows
     how many attempts ended, from --since until now. With --json, one object per queue and line. `queue stats` shows
     queues as any client sees them.
