@@ -187,9 +187,9 @@ def id_in_shard(task_id: str, shard: int | None) -> str:
 
 def clients_for(task_id: str) -> list[Client]:
     """Return the clients of all connections, first those that probably have the call with this id."""
-    connections = get_settings().connections
-    shard = _shard_in(task_id)
-    if shard not in {each.shard for each in connections.values()}:
+    settings, shard = get_settings(), _shard_in(task_id)
+    connections = settings.connections
+    if shard == 0 or len(connections) == len(settings.own_connections):
         return [get_client(alias) for alias in connections]
     found = sorted(connections.values(), key=lambda each: each.shard != shard)
     return [get_client(each.alias) for each in found]
