@@ -1,4 +1,4 @@
-"""The table of features by source in docs/tasks.md: each cell for queues and reliable queues is true."""
+"""The table of features by source in docs/tasks.md: each cell is true."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from django.conf import settings as django_settings
 from django.test import override_settings
 
 from rsmq_django.conf.settings import QueueSettings, get_settings
+from rsmq_django.core.topic import TopicMessage
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
 from rsmq_django.tasks import DISCARD, Concurrency, Rate, Unique, cancel, consumer, fixed
 from rsmq_django.tasks.compat import InvalidTask, TaskResultDoesNotExist
 from rsmq_django.tasks.reliable_calls import REFUSED
 from rsmq_django.tasks.topic_task import topic_task
+from rsmq_django.topics import get_topic
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.worker import Worker, WorkerOptions
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import dead_letters, declare, new_worker, work
+from tests.worker.workshop import Configure, dead_letters, declare, new_worker, work
 
 DOCS = Path(__file__).parents[3] / "docs/tasks.md"
 YES, RAISES = "yes", "raises"
@@ -368,6 +370,95 @@ def test_topic_task_refuses_the_options_that_it_cannot_have(option: str):
 
     with pytest.raises((TypeError, ValueError, InvalidTask), match=option):
         topic_task("news", group="g", **{option: OF_TOPICS[option]})(print)
+
+
+# -- What works in topics ----------------------------------------------------------------------------------------------
+
+
+def is_retried_in_topics() -> None:
+    attempts: list[int] = []
+
+    @topic_task("news", group="g", backoff=fixed(0))
+    def fail(message: TopicMessage) -> None:
+        attempts.append(message.attempt)
+        if len(attempts) < 3:
+            raise ValueError("not yet")
+
+    get_topic("news").publish("a")
+    assert work()
+    assert attempts == [1, 2, 3]
+
+
+def has_a_time_limit_in_topics() -> None:
+    @topic_task("news", group="g", timeout_s=0.05, max_deliveries=1)
+    def run_on(message: TopicMessage) -> None:
+        while True:
+            time.sleep(0.001)
+
+    get_topic("news").publish("a")
+    assert work()
+    assert get_topic("news.dlt").status().last == 1
+
+
+def has_a_hard_time_limit_in_topics() -> None:
+    shared_state, left_s = SharedState(10), list[float]()
+
+    @topic_task("news", group="g", hard_timeout_s=1000)
+    def note(message: TopicMessage) -> None:
+        left_s.append(shared_state.next_limit() - time.monotonic())
+
+    get_topic("news").publish("a")
+    Worker([], new_worker(until_empty=True).options, shared_state=shared_state).run()
+    assert len(left_s) == 1 and 900 < left_s[0] <= 1000
+
+
+def takes_batches_in_topics() -> None:
+    sizes: list[int] = []
+    topic_task("news", group="g", batch=10)(lambda messages: sizes.append(len(messages)))
+    get_topic("news").publish(*"abcdef")
+    assert work()
+    assert sizes == [6]
+
+
+class Around:
+    """Notes which functions it surrounds."""
+
+    paths: list[str] = []
+
+    def before(self, run: Any) -> None:
+        self.paths.append(run.queue_name)
+
+
+def has_middleware_in_topics() -> None:
+    Around.paths = []
+    with override_settings(RSMQ={**django_settings.RSMQ, "MIDDLEWARE": [Around]}):
+        topic_task("news", group="g")(lambda message: None)
+        get_topic("news").publish("a")
+        assert work()
+    assert Around.paths == ["news:g"]
+
+
+WORKS_IN_TOPICS: dict[str, Callable[[], None]] = {
+    "`backoff`, retries": is_retried_in_topics,
+    "`timeout_s`": has_a_time_limit_in_topics,
+    "`hard_timeout_s`": has_a_hard_time_limit_in_topics,
+    "`batch`": takes_batches_in_topics,
+    "middleware": has_middleware_in_topics,
+}
+
+
+@pytest.mark.parametrize("feature", WORKS_IN_TOPICS)
+def test_feature_works_in_topics_where_the_table_says_so(project: Configure, feature: str):
+    assert table()[feature][2] == YES
+
+    WORKS_IN_TOPICS[feature]()
+
+
+def test_every_feature_of_a_topic_task_is_tried_or_refused():
+    cells = {feature: row[2] for feature, row in table().items()}
+
+    assert {feature for feature, cell in cells.items() if cell == YES} == {*WORKS_IN_TOPICS}
+    assert set(cells.values()) == {YES, RAISES}
 
 
 # -- Limits across structures -----------------------------------------------------------------------------------------
