@@ -27,7 +27,10 @@ RECORD = "make record-instructions"
 MOST_GROWTH = 0.03
 #: Features whose costs are guarded, in two groups that are counted side by side.
 GROUPS = (
-    ("none of them", "result", "unique", "limit", "tags", "priority", "timeout_s", "topic", "topic, one by one"),
+    (
+        *("none of them", "result", "unique", "limit", "tags", "priority", "timeout_s", "topic", "topic, one by one"),
+        *("value", "result with a value"),
+    ),
     (
         "all events",
         "signed queue",
