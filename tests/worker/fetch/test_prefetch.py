@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -16,7 +18,7 @@ from rsmq_django.worker.outcomes import NOTHING_RETURNED, Dead, Released
 from rsmq_django.worker.sources.queues import QueueSource
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
-from tests.redis_server import PrivateServer
+from tests.redis_server import RUN_DIR, PrivateServer
 from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, new_worker, send_raw, working
 
@@ -186,3 +188,61 @@ def test_server_without_its_replicas_is_an_outage_and_no_damaged_queue(project: 
 
     wait_until(lambda: source.exchange(0) == [] and not source.pending.count)
     assert get_queue("default").attributes().messages == 1
+
+
+@contextmanager
+def without_replicas(server: PrivateServer) -> Iterator[None]:
+    server.redis.config_set("min-replicas-to-write", 1)
+    try:
+        yield
+    finally:
+        server.redis.config_set("min-replicas-to-write", 0)
+
+
+@contextmanager
+def as_a_replica(server: PrivateServer) -> Iterator[None]:
+    server.redis.replicaof("127.0.0.1", 1)
+    try:
+        yield
+    finally:
+        server.redis.replicaof("NO", "ONE")
+
+
+@contextmanager
+def without_its_disk(server: PrivateServer) -> Iterator[None]:
+    """Let a snapshot fail: until one succeeds, the server refuses writes."""
+
+    def status_of_a_snapshot() -> str:
+        server.redis.bgsave()
+        wait_until(lambda: not server.redis.info("persistence")["rdb_bgsave_in_progress"])
+        return str(server.redis.info("persistence")["rdb_last_bgsave_status"])
+
+    in_the_way = RUN_DIR / "dump.rdb"
+    in_the_way.unlink(missing_ok=True)
+    in_the_way.mkdir()
+    server.redis.config_set("save", "3600 1000000")
+    assert status_of_a_snapshot() == "err"
+    try:
+        yield
+    finally:
+        in_the_way.rmdir()
+        assert status_of_a_snapshot() == "ok"
+        server.redis.config_set("save", "")
+
+
+@pytest.mark.parametrize("refusing", [without_replicas, as_a_replica, without_its_disk])
+def test_fetch_that_the_server_refuses_is_an_outage_and_no_damaged_queue(
+    project: Configure,
+    server: PrivateServer,
+    caplog: pytest.LogCaptureFixture,
+    refusing: Callable[[PrivateServer], AbstractContextManager[None]],
+):
+    _worker, source, _ = worker_that_holds(1, of=2)
+
+    with refusing(server):
+        source.fetch_now()
+        assert source.exchange(1) == []
+        assert source.backoff.is_on
+        assert "missing or damaged" not in caplog.text
+
+    wait_until(lambda: source.exchange(1))
