@@ -107,7 +107,8 @@ def prepare_one(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     """Do what prepare() does for one call. Only id and arguments of a plain call are encoded anew."""
     route = route_of(task)
     if not route.is_plain:
-        lane, shard = lane_of_call(task, args, kwargs), shard_of_call(task, args, kwargs)
+        lane = lane_of_call(task, args, kwargs)
+        shard = None if route.shard is None else shard_of_call(task, args, kwargs)
         return prepare(task, [(args, kwargs)], ids=[id_in_shard(random_suffix(), shard)], lane=lane, shard=shard)
     task_id = random_suffix()
     body = encode_plain(route.body_head, route.path, task_id, args, kwargs)

@@ -31,6 +31,8 @@ from rsmq_django.queues import (
 from rsmq_django.redrive import redrive
 from rsmq_django.tasks import Concurrency, Rate, Unique, call, cancel, cancel_tagged, fixed, group
 from rsmq_django.tasks.compat import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_backends
+from rsmq_django.tasks.topic_task import bridge_topic, check_topic_tasks
+from rsmq_django.testing.enqueued import calls_in
 from tests.exchanges import Exchanges
 from tests.worker.workshop import Configure, declare, new_worker, work
 
@@ -468,3 +470,26 @@ def test_doctor_looks_at_each_shard(sharded: None):
         call_command("rsmq_doctor", stdout=out)
 
     assert "default.2" in out.getvalue()
+
+
+def test_doctor_reports_messages_in_a_shard_that_the_settings_leave_out(configure: Configure):
+    configure(default={"SHARDS": SHARDS})
+    declare(lambda number: None).enqueue_many([[number] for number in range(SHARDS)])
+    configure(default={"SHARDS": 2})
+
+    report = run_command("rsmq_doctor")
+
+    assert report.count("left-out-shard") == 1 and "1 message in shard 2, and SHARDS is 2" in report
+
+
+def test_bridge_of_a_topic_to_a_queue_with_shards_is_refused(sharded: None):
+    bridge_topic("orders", group="jobs", queue="default")
+
+    with pytest.raises(ImproperlyConfigured, match="queue 'default' has SHARDS, and a bridge moves messages to one"):
+        check_topic_tasks()
+
+
+def test_kit_for_tests_sees_the_calls_of_all_shards(sharded: None):
+    declare(lambda number: None).enqueue_many([[number] for number in range(2 * SHARDS)])
+
+    assert sorted(each.args[0] for each in calls_in("default")) == list(range(2 * SHARDS))

@@ -1,0 +1,99 @@
+"""SHARDS in the settings: derived connections and namespaces, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rsmq_django.checks import check_shards
+from rsmq_django.conf.settings import Settings, read_settings
+from rsmq_django.conf.shards import shard_namespace
+
+URL = "redis://localhost:6379/0"
+
+
+def read(connections: Any = None, **queues: Any) -> tuple[Settings, list[str]]:
+    """Read settings; return them and their problems."""
+    given = {"CONNECTIONS": connections or {"default": {"URL": URL}}, "QUEUES": queues}
+    settings, problems = read_settings(given)
+    return settings, [f"{problem.id} {problem.message}" for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "third"),
+    [
+        ("rsmq", "rsmq-3"),
+        ("{rsmq}", "{rsmq-3}"),
+        ("shop:{eu}:jobs", "shop:{eu-3}:jobs"),
+        ("{}", "{}-3"),  # without a text between the braces, Redis uses the whole key
+        ("a}b{c", "a}b{c-3"),
+    ],
+)
+def test_namespace_of_a_shard_has_a_hash_tag_of_its_own(namespace: str, third: str):
+    assert shard_namespace(namespace, 3) == third
+    assert shard_namespace(namespace, 0) == namespace
+
+
+def test_connections_of_shards_have_the_options_of_the_queues_own():
+    settings, problems = read({"default": {"URL": URL, "TIMEOUT_S": 3}}, mail={"SHARDS": 3}, small={"SHARDS": 2})
+
+    assert problems == []
+    assert list(settings.connections) == ["default", "default.1", "default.2"]
+    assert {each.timeout_s for each in settings.connections.values()} == {3}
+    assert list(settings.own_connections) == ["default"]
+    assert settings.queue_on("small", "default.1") is not None and settings.queue_on("small", "default.2") is None
+
+
+def test_queues_without_shards_have_no_further_connections():
+    settings, _ = read(mail={})
+
+    assert list(settings.connections) == ["default"] and settings.shards_of(settings.queue("mail")) == (
+        settings.queue("mail"),
+    )
+
+
+@pytest.mark.parametrize("shards", [0, 101, "8", True])
+def test_wrong_number_of_shards_is_refused(shards: Any):
+    _, (problem,) = read(mail={"SHARDS": shards})
+
+    assert problem.startswith("rsmq.E003 RSMQ['QUEUES']['mail']['SHARDS']")
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (
+            {"x": {"URL": "redis://elsewhere", "NAMESPACE": "rsmq-1"}},
+            "has the namespace 'rsmq-1' of the connection 'x'",
+        ),
+        ({"default.1": {"URL": URL, "NAMESPACE": "y"}}, "has the alias 'default.1' of another connection"),
+    ],
+)
+def test_alias_or_namespace_that_is_in_use_is_refused(other: Any, said: str):
+    _, (problem,) = read({"default": {"URL": URL}, **other}, mail={"SHARDS": 2})
+
+    assert problem.startswith("rsmq.E004 Shard 1 of the queues on RSMQ['CONNECTIONS']['default']") and said in problem
+
+
+def test_dead_letter_queue_has_as_many_shards():
+    settings, problems = read(mail={"SHARDS": 3})
+    assert problems == [] and settings.queue("mail-dead").shards == 3
+
+    _, (problem,) = read(mail={"SHARDS": 3, "DEAD_LETTER": "late"}, late={"SHARDS": 2})
+    assert problem.startswith("rsmq.E007") and "'late' has 2" in problem
+
+
+def test_outbox_is_refused():
+    _, (problem,) = read(mail={"SHARDS": 2, "OUTBOX": True})
+
+    assert problem == "rsmq.E003 RSMQ['QUEUES']['mail'] has SHARDS and OUTBOX"
+
+
+def test_pipeline_on_the_same_connection_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rsmq_django.checks.apps.is_installed", lambda name: True)
+    connections = {"default": {"URL": URL}, "other": {"URL": URL, "NAMESPACE": "other"}}
+
+    (found,) = check_shards(read(connections, mail={"SHARDS": 2})[0])
+    assert found.id == "rsmq.E017" and "'mail' has SHARDS" in found.msg
+    assert not [*check_shards(read(connections, mail={"SHARDS": 2, "CONNECTION": "other"})[0])]
