@@ -163,6 +163,10 @@ release-check: ## build the distributions and try them in empty environments (fi
 test-faults: $(INSTALLED) ## break servers, networks and processes under load and check what became of each call (8 minutes)
 	@$(BIN)/python -m tests.faults $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
 
+# HOURS=10000: a night. SEED=7: from that seed; with STEPS=0,2 that seed only, with these of its faults.
+test-simulation: $(INSTALLED) ## simulate workers, faults and time: a seed always shows the same (HOURS=40: of workers)
+	@$(BIN)/python -m tests.simulation $(if $(HOURS),--hours $(HOURS)) $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
+
 # Instructions, because times depend on the other work of a machine. Counted on the default Python only.
 test-instructions: $(INSTALLED) ## compare the instructions of sending and running a task with those recorded (a minute)
 	@$(BIN)/python -m benchmarks.guard
@@ -255,4 +259,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark environments test test-default test-other test-django60 test-instructions record-instructions test-faults test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark
+.PHONY: help demo demo-spark environments test test-default test-other test-django60 test-instructions record-instructions test-faults test-simulation test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark

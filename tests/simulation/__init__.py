@@ -1,0 +1,1 @@
+"""The simulation of workers, `make test-simulation`: docs/explanation/reliability.md says what it does."""

@@ -1,0 +1,84 @@
+"""Defects to be planted into the package. A test of the simulation plants each, and each must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rsmq_django.core.transport import call as calls
+from rsmq_django.core.transport import client
+from rsmq_django.worker.lease import inflight, leases, pending
+
+DEFECTS: dict[str, Callable[[], None]] = {}
+
+
+def defect(plant: Callable[[], None]) -> Callable[[], None]:
+    """Make a defect known under its name."""
+    DEFECTS[plant.__name__.replace("_", "-")] = plant
+    return plant
+
+
+def _change_lua(name: str, old: str, new: str) -> None:
+    """Replace a text in a Lua file before it is sent to the server."""
+    read = calls._lua
+
+    def changed(file: str) -> str:
+        text = read(file)
+        if file != name:
+            return text
+        assert old in text, f"{name} has changed: {old!r} is not in it any more"
+        return text.replace(old, new)
+
+    vars(calls)["_lua"] = changed
+
+
+@defect
+def receipts_are_not_checked() -> None:
+    """Any process that once had a message may settle, renew and release it."""
+    _change_lua("parts/fence", "verdicts[n] = -1", "verdicts[n] = 1")
+
+
+@defect
+def undelivered_messages_are_kept() -> None:
+    """A message whose fetch got no reply is not given back."""
+    inflight.Undelivered.release = lambda self, *_: self.__dict__.update(may_be=False)  # type: ignore[method-assign]
+
+
+@defect
+def renewals_take_messages_back() -> None:
+    """A lease is renewed after its end, when another worker has the message."""
+    leases.Leases.expire = lambda *_: None  # type: ignore[method-assign]
+    _change_lua(
+        "queue/change_visibility",
+        "check_receipts(messages, settings, 2)",
+        "check_receipts(messages, settings, 2) for n, v in ipairs(verdicts) do if v < 0 then verdicts[n] = 1 end end",
+    )
+
+
+@defect
+def releases_count_as_attempts() -> None:
+    """A message that is given back without a run has used up an attempt."""
+    _change_lua("tasks/worker/release", "raise_counter(releases, id, 1)", "")
+
+
+@defect
+def outcomes_are_sent_once() -> None:
+    """An outcome is forgotten when the reply to it is lost."""
+    pending.PendingSettlements.put_back = lambda *_: None  # type: ignore[method-assign]
+
+
+@defect
+def workers_are_dead_too_soon() -> None:
+    """A worker counts as dead after three seconds without a heartbeat."""
+    inflight._SILENCE_MS = 3000  # type: ignore[misc]
+
+
+@defect
+def sends_are_repeated() -> None:
+    """A call is sent again when the reply to it is lost."""
+    client.refuse_to_repeat = lambda *_: None
+
+
+@defect
+def limits_are_not_held() -> None:
+    """A limit never has too many calls."""
+    _change_lua("tasks/limits/parts/places", 'redis.call("HLEN", key) < most and 0 or nil', "0")
