@@ -16,6 +16,8 @@ from cryptography.fernet import Fernet
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Failure, Unique, Workflow, call, cancel, chain, group, map_tasks
 from rsmq_django.tasks.compat import InvalidTask
+from rsmq_django.tasks.proofs import keyring_of
+from rsmq_django.tasks.workflow_proofs import ARGUMENT, VALUE, ForgedArgument, Receiver
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.workshop import Configure, dead_letters, declare, send_raw, the_dead_letter, work, working
@@ -187,6 +189,26 @@ def test_a_callback_gets_the_results_of_the_members_or_does_not_run(
     work("payments")
 
     assert (charged, reasons()) == ([], ["forged_argument"])
+
+
+@pytest.mark.parametrize("takes_unproven", [False, True])
+def test_a_value_without_a_proof_is_accepted_only_where_old_ones_are_and_a_wrong_proof_nowhere(
+    charged: list[Any], takes_unproven: bool
+):
+    keys = keyring_of("payments")
+    assert keys is not None
+    receiver = Receiver(keys, "workflow", "task", takes_unproven)
+    words = ("workflow", "1", "task", VALUE)
+    right, wrong = (keys.prove(ARGUMENT, *words, content=content) for content in (b"10", b"11"))
+
+    assert receiver.check(1, VALUE, f"10\n{right}".encode()) == b"10"
+    with pytest.raises(ForgedArgument, match="the value of member 1"):
+        receiver.check(1, VALUE, f"10\n{wrong}".encode())
+    if takes_unproven:
+        assert receiver.check(1, VALUE, b"10") == b"10"
+    else:
+        with pytest.raises(ForgedArgument, match="the value of member 1"):
+            receiver.check(1, VALUE, b"10")
 
 
 def test_a_callback_about_failures_does_not_run_without_one(charged: list[Any], server: PrivateServer):
