@@ -294,6 +294,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "`tags`": ("tags", {"tags": ["red"]}),
     "`priority`": ("priority", {"priority": 5}),
     "`fair_by`": ("fair_by", {"fair_by": ["number"]}),
+    "`shard_by`": ("shard_by", {"shard_by": ["number"]}),
     "`durability`": ("durability", {"durability": False}),
     "`run_after`": ("run_after", {"run_after": timedelta(seconds=1)}),
 }
