@@ -132,6 +132,18 @@ def test_a_probe_sends_one(client: Client, queue: Queue, home: Queue, server: Pr
     assert queue.attributes().messages == 4
 
 
+def test_plan_that_has_sent_its_limit_looks_at_no_further_page(
+    client: Client, queue: Queue, home: Queue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.core.queue.retry_plans.MAX_BATCH", 2)
+    bury(server, queue, 7)
+
+    (plan,) = go_on(client, planned(queue, limit=2, sends=False), lambda message: True)
+
+    assert (plan.state, plan.sent, plan.looked_at) == ("sent", 2, 2)
+    assert home.attributes().messages == 2
+
+
 def test_two_that_continue_with_a_plan_send_nothing_twice(
     client: Client, queue: Queue, home: Queue, server: PrivateServer
 ):
