@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from ...core.log_lines import get_logger
 from ...tasks.registry import largest_batch
-from ...tasks.topic_task import registered_topic_tasks
+from ...tasks.topic_task import TopicTask, registered_topic_tasks
 from ..execute.pool import MOST_PREFETCHED
 from ..report.shared_state import SharedState
 from ..worker import WorkerOptions
@@ -34,10 +35,16 @@ MOST_NOTED = 20_000
 def most_noted(options: WorkerOptions) -> int:
     """Return how many messages of a process may run, or have run without their outcomes being sent, at most MOST_NOTED.
 
-    The outcomes of messages that run one after another are sent together.
+    The outcomes of messages of a topic that run one after another are sent together. Each group holds as many calls as
+    it has consumers, however few threads there are: those that wait for a thread may begin before the next exchange.
     """
-    of_a_thread = max(largest_batch(), MOST_PREFETCHED if registered_topic_tasks() else 1)
-    return min(options.threads * of_a_thread + options.async_tasks * largest_batch(), MOST_NOTED)
+    topic_tasks = [each for each in registered_topic_tasks() if isinstance(each, TopicTask)]
+    of_topics = sum(each.consumers * _messages_of_a_call(each) for each in topic_tasks)
+    return min((options.threads + options.async_tasks) * largest_batch() + of_topics, MOST_NOTED)
+
+
+def _messages_of_a_call(task: TopicTask) -> int:
+    return task.batch or (1 if inspect.iscoroutinefunction(task.func) else MOST_PREFETCHED)
 
 
 @dataclass(slots=True, eq=False)

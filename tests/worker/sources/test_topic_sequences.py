@@ -407,24 +407,24 @@ def test_a_function_changes_the_context_of_its_own_run_only(topic: Topic, projec
     assert languages == ["en-us"] * 3
 
 
-@pytest.mark.parametrize("threads", [3, 8])
+@pytest.mark.parametrize(("threads", "consumers"), [(3, 3), (8, 8), (1, 10)])
 def test_each_message_is_in_shared_memory_however_many_outcomes_wait(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch, threads: int
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, threads: int, consumers: int
 ):
     monkeypatch.setattr(Prefetch, "ahead", lambda _, threads: MOST_PREFETCHED)
 
-    @topic_task("orders", group="billing", consumers=threads, hard_timeout_s=1000)
+    @topic_task("orders", group="billing", consumers=consumers, hard_timeout_s=1000)
     def bill(message: TopicMessage) -> None: ...
 
     shared_state = SharedState(most_noted(new_worker(threads=threads).options))
     source = fast_source(shared_state)
     topic.publish(*["short"] * 1000)
-    deliveries = source.exchange(threads)
+    deliveries = source.exchange(consumers)
     executions = [Execution(each, sink=source, notifier=source.notifier) for each in deliveries]
     for sequence in source.in_calls(executions):
         run_apart(sequence)
 
-    assert len(deliveries) == min(threads * MOST_PREFETCHED, 1000)
+    assert len(deliveries) == min(consumers * MOST_PREFETCHED, 1000)
     assert len(shared_state.running()) == len(deliveries)
 
 
