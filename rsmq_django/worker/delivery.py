@@ -16,6 +16,7 @@ from ..core import Message, Queue
 from ..core.queue.bands import lane_of, split_band
 from ..core.reliable import ReliableQueue
 from ..core.topic import ConsumerGroup, TopicMessage
+from ..queues import get_queue
 from ..tasks.compat import TaskResult
 from ..tasks.envelope import Envelope
 from ..tasks.membership import Membership
@@ -57,6 +58,12 @@ class WorkQueue:
         #: The group of a topic, if this is one, and the function of all its messages.
         self.group: ConsumerGroup | None = None
         self.handler: Handler | None = None
+
+    @property
+    def signed_namespace(self) -> str:
+        """Return the namespace that signatures name: of a shard, that of the first one."""
+        queue = get_queue(self.name, shard=0) if self.settings.shard else self.queue
+        return queue.client.namespace
 
     @property
     def name_in_limits(self) -> str:

@@ -10,6 +10,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import CommandError
@@ -296,6 +297,33 @@ def test_call_with_a_key_that_disagrees_is_refused(sharded: None):
 def test_limit_that_tasks_share_is_refused(sharded: None):
     with pytest.raises(InvalidTask, match="the limit 'mail' is shared between tasks"):
         declare(lambda: None, limits=[Concurrency(1, name="mail")])
+
+
+@pytest.mark.parametrize("keys", [{"SIGNING_KEYS": ["k" * 32]}, {"ENCRYPTION_KEYS": [Fernet.generate_key().decode()]}])
+def test_signed_and_encrypted_calls_run_in_every_shard(configure: Configure, keys: dict[str, Any]):
+    configure(default={"SHARDS": SHARDS, **keys})
+    ids = declare(lambda number: number + 1).enqueue_many([[number] for number in range(2 * SHARDS)])
+
+    work()
+
+    assert lengths("default-dead") == [0] * SHARDS
+    results = [task_backends["default"].get_result(task_id).return_value for task_id in ids]
+    assert results == [number + 1 for number in range(2 * SHARDS)]
+
+
+def test_signed_call_that_is_moved_to_another_shard_stays_valid(configure: Configure):
+    configure(default={"SHARDS": SHARDS, "SIGNING_KEYS": ["k" * 32]})
+    seen: list[int] = []
+    declare(lambda number: seen.append(number)).using(shard_by=lambda number: "x").enqueue(7)
+    ensure_queue("default", shard=2)
+    before, after = get_queue("default", shard=shard_of("x")), get_queue("default", shard=2)
+    message = before.pop()
+    assert message is not None
+    after.send(message.body)
+
+    work()
+
+    assert seen == [7] and lengths("default-dead") == [0] * SHARDS
 
 
 def test_workflow_is_whole_in_the_first_shard(sharded: None):

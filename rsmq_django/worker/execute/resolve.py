@@ -56,7 +56,7 @@ def find_handler(attempt: AttemptState) -> Handler:
     if delivery.too_long is not None:
         raise Unreadable("too_long", _too_long(delivery.too_long, work_queue.name))
     if work_queue.is_sealed:
-        namespace = work_queue.queue.client.namespace
+        namespace = work_queue.signed_namespace
         body = unseal(message.body, work_queue.settings, name=work_queue.base_name, namespace=namespace)
         message = Message(message.id, body, message.receive_count, message.first_received_ms)
     consumer = find_consumer(work_queue.base_name)

@@ -86,7 +86,7 @@ class _Predecessor:
         receiver = Receiver.of(
             work_queue.settings,
             name=work_queue.base_name,
-            namespace=client.namespace,
+            namespace=work_queue.signed_namespace,
             membership=membership,
             task_id=attempt.task_id,
         )
