@@ -15,7 +15,7 @@ from typing import Literal
 
 from django.apps import apps
 
-from ..conf.settings import Settings, get_settings
+from ..conf.settings import Settings, aliases_of, get_settings
 from ..core.errors import RsmqError
 from ..core.keys import events_key
 from ..core.transport.streams import BEGINNING, id_order, step
@@ -93,7 +93,8 @@ def unarchived_connections() -> list[str]:
     settings = get_settings()
     if settings.events.record == "off":
         return []
-    used = {queue.connection for queue in settings.queues.values()}
+    used = {alias for queue in settings.queues.values() for alias in aliases_of(queue)}
+    used |= {queue.connection for queue in settings.reliable.values()}
     logs = {
         alias: (each.url, each.cache, each.embedded, each.namespace) for alias, each in settings.connections.items()
     }

@@ -268,6 +268,21 @@ def test_connections_whose_events_are_not_archived_are_named(pipeline, settings,
     assert sentence not in pipeline("doctor")[1]
 
 
+def test_shards_and_reliable_queues_whose_events_are_not_archived_are_named(pipeline, settings):
+    url = settings.RSMQ["CONNECTIONS"]["default"]["URL"]
+    connections = {name: {"URL": url, "NAMESPACE": name} for name in ("default", "media", "orders")}
+    queues = {"clicks": {"SHARDS": 3}, "video": {"CONNECTION": "media", "SHARDS": 2}}
+    settings.RSMQ = {
+        "CONNECTIONS": connections,
+        "QUEUES": queues,
+        "RELIABLE": {"payments": {"CONNECTION": "orders"}, "refunds": {}},
+    }
+
+    said = pipeline("doctor")[1]
+
+    assert "the events of queues on default.1, default.2, media, media.1, orders are not archived" in said
+
+
 def test_drain_without_yes_is_a_dry_run(pipeline, server: PrivateServer):
     ensure_queue("default").send("1")
 

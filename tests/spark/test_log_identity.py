@@ -70,6 +70,21 @@ def test_group_of_another_program_is_not_the_identity(server: PrivateServer, new
     assert new_log().identities()[STREAM].startswith("log:")
 
 
+@pytest.mark.parametrize("name", ["log:", "log:0-shipper", "log:0123456789abcdef"])
+def test_group_with_a_similar_name_neither_becomes_nor_replaces_the_identity(server: PrivateServer, new_log, name: str):
+    log_events(server.redis, 30)
+    server.redis.xgroup_create(STREAM, name, "0")
+    log = new_log()
+    end = log.advance_all(log.beginning(), 20)
+    server.redis.xgroup_destroy(STREAM, name)
+    server.redis.xgroup_create(STREAM, f"{name}-again", "0")
+
+    after = log.advance_all(as_stored(end), 1000)
+
+    assert end[STREAM]["log"] == after[STREAM]["log"] not in (name, f"{name}-again")
+    assert (after[STREAM]["rows"], after[STREAM]["n"], after[STREAM].get("left")) == (10, 30, None)
+
+
 def test_log_of_another_server_is_read_from_its_first_entry(server: PrivateServer, new_log):
     log_events(server.redis, 600)
     log = new_log()

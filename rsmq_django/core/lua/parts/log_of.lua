@@ -1,9 +1,9 @@
 -- Return the identity of a stream as a log, and the facts of XINFO STREAM; "" and nil when the stream does not exist.
 --
 -- The identity is the name of a consumer group that nothing reads with: it is part of the stream, so it is copied to
--- replicas and files of the server, and removed with the stream. "" without one.
+-- replicas and files of the server, and removed with the stream. "" without one. Other programs name groups otherwise.
 local STREAM = "STREAM"
-local LOG = "^log:"
+local LOG = "^log:" .. string.rep("%x", 32) .. "$"
 
 local function log_of(stream)
   if redis.call("EXISTS", stream) == 0 then return "" end
