@@ -190,8 +190,8 @@ class Subscription:
                 self._listener = self._connection.listener(
                     self._channels, markers=[self._own_channel, self._cancellations]
                 )
-            except RsmqError as error:
-                self._failed(error)
+            except RsmqError as error:  # also of a refused login: rights to channels are known from the reply only
+                self._backoff.note(error)
         elif self._listener is not None and now - self._read_at >= DRAIN_EVERY_S:
             self.read()  # it was not read for a while, and unread messages fill the server's memory
         if self._listener is None:

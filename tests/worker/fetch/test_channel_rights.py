@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from rsmq_django.core import Connection
+from rsmq_django.core.errors import PermissionDenied
+from rsmq_django.core.transport.listener import Listener
 from rsmq_django.queues import get_queue, pause_queue, paused_queues, resume_queue
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -71,6 +75,36 @@ def test_worker_listens_when_the_rights_are_given_later(
         server.redis.execute_command("ACL", "SETUSER", "mute", "&rsmq:*")
 
         wait_until(lambda: server.redis.pubsub_numsub("rsmq:rt:default") == [(b"rsmq:rt:default", 1)])
+
+
+def test_worker_whose_login_was_refused_for_a_moment_listens_again_soon_and_names_no_missing_permission(
+    without_channels: None, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    refused, listener = threading.Event(), Connection.listener
+
+    def note_refusal(self: Connection, *args: Any, **options: Any) -> Listener:
+        try:
+            return listener(self, *args, **options)
+        except PermissionDenied:
+            refused.set()
+            raise
+
+    def is_heard() -> bool:
+        return bool(server.redis.pubsub_numsub("rsmq:rt:default") == [(b"rsmq:rt:default", 1)])
+
+    monkeypatch.setattr(Connection, "listener", note_refusal)
+    monkeypatch.setattr("rsmq_django.worker.fetch.wakeup.WITHOUT_RIGHTS_S", 3600)
+    server.redis.execute_command("ACL", "SETUSER", "mute", "allchannels")
+    with working(poll_interval_s=0.05):
+        wait_until(is_heard)
+        server.redis.execute_command("ACL", "SETUSER", "mute", "off")
+        server.redis.execute_command("CLIENT", "KILL", "USER", "mute")
+        assert refused.wait(90)
+        server.redis.execute_command("ACL", "SETUSER", "mute", "on")
+
+        wait_until(is_heard)
+
+    assert "missing permission" not in caplog.text
 
 
 def test_queue_is_resumed_without_an_error_by_a_user_without_channel_rights(without_channels: None):
