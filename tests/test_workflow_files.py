@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,8 +15,9 @@ ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
-def matrix(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "tools.matrix", *words], cwd=ROOT, capture_output=True, text=True)
+def matrix(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tools.matrix", *words]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
@@ -37,6 +39,15 @@ def test_actions_of_others_are_named_by_their_commit(workflow: Path):
     assert used
     for action, version in used:
         assert re.fullmatch(r"[0-9a-f]{40}", version) or action == "pypa/gh-action-pypi-publish"
+
+
+def test_every_word_with_which_a_workflow_chooses_combinations_is_in_the_name_of_one():
+    text = "".join(workflow.read_text() for workflow in WORKFLOWS)
+    lists = re.findall(r"tools\.matrix --json ([^)]+)\)", text) + re.findall(r"test-matrix CELLS=(\w\S*)", text)
+
+    assert len(lists) == 2
+    for word in " ".join(lists).split():
+        assert matrix("--json", word, DJANGO_MAIN="any").returncode == 0, word
 
 
 def test_combinations_contain_every_version_that_the_package_names():
