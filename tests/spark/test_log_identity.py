@@ -120,6 +120,18 @@ def test_position_in_a_log_is_known_again_when_its_server_returns(server: Privat
     assert log.advance_all(back, 1000) is back
 
 
+def test_log_that_lost_its_identity_is_read_again_from_its_first_entry(server: PrivateServer, new_log):
+    log_events(server.redis, 30)
+    replica = server.redis.dump(STREAM)
+    log = new_log()
+    end = log.advance_all(log.beginning(), 20)
+    server.redis.restore(STREAM, 0, replica, replace=True)
+
+    after = log.advance_all(as_stored(end), 1000)
+
+    assert (after[STREAM]["rows"], after[STREAM]["n"], after[STREAM]["lost"]) == (30, 30, 0)
+
+
 def test_position_is_kept_for_some_logs_only(server: PrivateServer, new_log):
     log = new_log()
     end = log.beginning()
