@@ -20,7 +20,7 @@ from ..conf.settings import Settings, get_settings
 from ..core import Client
 from ..core.doctor.service import served_queues
 from ..core.doctor.troubles import Service, Trouble, attempt_calls, dead_letter_queues, depth_calls, troubles_of
-from ..core.errors import PermissionDenied, RsmqError
+from ..core.errors import PermissionDenied, RsmqError, SentinelDenied
 from ..core.limits import MAX_BATCH
 from ..core.log_lines import get_logger
 from ..core.queue.listing import digest, workers
@@ -72,6 +72,8 @@ class Installation:
     unknown: tuple[str, ...]
     #: Those of them that refused the user, or one of the commands.
     denied: tuple[str, ...] = ()
+    #: Those of which the sentinels refused.
+    denied_by_sentinels: tuple[str, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -100,15 +102,13 @@ class _Part:
 
 def read_installation() -> Installation:
     """Read all connections of the settings. Connections that do not reply are listed in the result."""
-    parts, unknown, denied = [], [], []
+    parts, failures = [], dict[str, RsmqError]()
     for alias in get_settings().connections:
         try:
             parts.append(_read(alias, get_client(alias)))
         except RsmqError as error:
             logger.info("the state of connection %s is unknown: %r", alias, error)
-            unknown.append(alias)
-            if isinstance(error, PermissionDenied):
-                denied.append(alias)
+            failures[alias] = error
     depths = {place: depth for part in parts for place, depth in part.depths.items()}
     oldest = max(depths, key=lambda place: depths[place].oldest_ready_s or 0.0, default=None)
     troubles = [each for part in parts for each in part.troubles]
@@ -122,8 +122,9 @@ def read_installation() -> Installation:
         are_more_kinds=any(part.are_more_kinds for part in parts),
         workers=len(set().union(*(part.workers for part in parts))),
         troubles=tuple(sorted(troubles, key=lambda each: (each[1].rank, each[1].queue))),
-        unknown=tuple(unknown),
-        denied=tuple(denied),
+        unknown=tuple(failures),
+        denied=tuple(alias for alias, error in failures.items() if isinstance(error, PermissionDenied)),
+        denied_by_sentinels=tuple(alias for alias, error in failures.items() if isinstance(error, SentinelDenied)),
     )
 
 

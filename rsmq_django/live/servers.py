@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from ..conf.settings import get_settings
 from ..core import Client
-from ..core.errors import PermissionDenied, RedisFailure, RsmqError
+from ..core.errors import PermissionDenied, RedisFailure, RsmqError, SentinelDenied
 from ..core.queue.listing import MAX_QUEUES, QueueSummary, overview
 from ..core.queue.queue import list_queues
 from ..core.transport.call import Call
@@ -37,6 +37,8 @@ def from_each(read: Callable[[str, Client], T], notes: list[str], *, with_shards
 
 
 def _note_of(error: RedisFailure) -> str:
+    if isinstance(error, SentinelDenied):
+        return _("The sentinels of the connection “%(alias)s” deny access.")
     if isinstance(error, PermissionDenied):
         return _("The Redis user of the connection “%(alias)s” has no permission.")
     return _("The connection “%(alias)s” cannot be reached.")

@@ -49,6 +49,8 @@ def parts_of(state: Installation) -> list[StatePart]:
 
 
 def _why_unknown(state: Installation, alias: str) -> str:
+    if alias in state.denied_by_sentinels:
+        return _("the sentinels of the connection “%(alias)s” deny access")
     if alias in state.denied:
         return _("the Redis user of the connection “%(alias)s” has no permission")
     return _("the connection “%(alias)s” does not answer")

@@ -149,6 +149,29 @@ def test_wrong_password_of_the_sentinels_is_not_explained_by_the_rights_at_the_s
     assert "Redis denies access" in text
     assert "Correct sentinel_username and sentinel_password" in text and "ACL" not in text and "10.0.0.1" not in text
 
+    index = text_of(browser.get("/admin/"))
+    assert "the sentinels of the connection “default” deny access" in index and "has no permission" not in index
+
+
+def test_lists_name_the_connection_whose_sentinels_deny_access(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, settings: Any
+):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": redis_server.URL, "TIMEOUT_S": 15}, "billing": {"URL": NOWHERE}},
+        "QUEUES": {"mail": {}, "invoices": {"CONNECTION": "billing"}},
+    }
+    exchange = Connection.exchange
+
+    def deny(self: Connection, *args: Any, **options: Any) -> Any:
+        if self.url == NOWHERE:
+            raise SentinelDenied("cannot find the primary of 'mymaster' for redis+sentinel://10.0.0.1/mymaster/0")
+        return exchange(self, *args, **options)
+
+    monkeypatch.setattr(Connection, "exchange", deny)
+    text = text_of(browser.get(QUEUES))
+
+    assert "The sentinels of the connection “billing” deny access." in text and "no permission" not in text
+
 
 # -- A user of the server without rights ------------------------------------------------------------------------------
 
