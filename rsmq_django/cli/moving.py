@@ -122,7 +122,7 @@ def all_dead_letter_queues(session: Session) -> Sequence[str]:
 def redrive_shards(session: Session, name: str, target: str | None, *, limit: int | None, **choices: Any) -> None:
     """Redrive the dead letters of one queue: of all its shards, up to the limit in all."""
     moved, failures = 0, []
-    for shard in session.shards(name):
+    for shard in session.existing_shards(name):
         left = None if limit is None else limit - moved
         if left == 0:
             break

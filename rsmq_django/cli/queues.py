@@ -104,7 +104,7 @@ def purge(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
 
     Including those in flight. The queue stays, with its attributes and counters.
     """
-    clients = [each.queue(name).client for each in session.shards(name)]
+    clients = [each.queue(name).client for each in session.existing_shards(name)]
     messages = sum(client.run(count(client.namespace, name)).messages for client in clients)
     if not dry_run and messages:
         confirm(f"Delete {counted(messages)} of queue {name}?", yes=yes)
@@ -122,7 +122,7 @@ def pause(session: Session, /, name: str) -> None:
     Running tasks finish, and messages can still be sent. Programs that receive messages directly are unaffected.
     """
     targets = [each.queue(name) for each in session.shards(name)]
-    targets[0].attributes()  # raises for a misspelt name
+    session.existing_shards(name)[0].queue(name).attributes()  # raises for a misspelt name
     is_news = sum(target.client.run(pause_call(target.client.namespace, name)) for target in targets) > 0
     text = f"paused {name}" if is_news else f"{name} was already paused"
     _print_line(session, text, queue=name, paused=True, changed=is_news)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
-from ..core import Client, Connection, Queue
+from ..core import Client, Connection, Queue, list_queues
 from ..core.doctor import ExpectedQueue, Finding
 from ..core.limits import TimeUnit
 from ..core.transport.factories import SCHEMES, masked
@@ -103,6 +103,13 @@ class Session:
         project = self.used_project
         aliases = project.shards(queue_name, self.aliases) if project is not None else ()
         return [replace(self, aliases=(alias,)) for alias in aliases] or [self]
+
+    def existing_shards(self, queue_name: str) -> Sequence[Session]:
+        """Do what shards() does, without shards that do not exist yet; all of them when there is none."""
+        every = self.shards(queue_name)
+        if len(every) == 1:
+            return every
+        return [each for each in every if queue_name in list_queues(each.client(queue_name))] or every
 
     def expected(self, client: Client) -> Mapping[str, ExpectedQueue]:
         """Return the queues that the project's settings declare; none if an option names another server."""

@@ -16,6 +16,7 @@ from ...core import Client, list_queues
 from ...core.doctor import ExpectedQueue, Finding
 from ...core.doctor.catalogue import found
 from ...core.errors import PermissionDenied
+from ...core.limits import MOST_SHARDS
 from ...core.queue.browse import count
 from ...core.tasks.schedules import list_entries
 from ...core.texts import counted
@@ -143,10 +144,13 @@ def _left_out_shards(client: Client) -> Iterator[Finding]:
     queues = [*settings.queues.values(), *settings.dead_letters.values()]
     for alias, connection in settings.connections.items():
         here = [queue for queue in queues if queue.connection == alias and get_client(alias) is client]
-        most = max((queue.shards for queue in here), default=1)
-        for shard in range(1, most + 1 if most > 1 else 1):
+        has_shards = any(queue.shards > 1 for queue in here)
+        for shard in range(1, MOST_SHARDS if has_shards else 1):  # the settings do not know the former number
             other = Client(client.connection, namespace=shard_namespace(connection.namespace, shard))
-            existing = list_queues(other)
+            try:
+                existing = list_queues(other)
+            except PermissionDenied:  # of a shard in use, its own connection reports it
+                continue
             for queue in here:
                 if queue.shards <= shard and queue.name in existing:
                     messages = other.run(count(other.namespace, queue.name)).messages
