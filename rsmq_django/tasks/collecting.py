@@ -9,13 +9,14 @@ their task ids, and no error is raised; Django logs errors of signal receivers.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..core import RsmqError
+from ..core import Client, RsmqError
 from ..core.errors import MessageTooLong, NotConfirmed, OutcomeUnknown, PartlyDone, RedisFailure
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
 from ..core.log_lines import get_logger
@@ -27,6 +28,8 @@ logger = get_logger(__name__)
 #: Sends batches one after the other, and yields the outcome of each.
 Send = Callable[[Sequence[Outgoing]], Iterator[Outcome]]
 Then = Callable[[Sent], object]
+#: A failure that took this part of TIMEOUT_S is a timeout; clocks and waits are not exact.
+ABOUT_TIMEOUT = 0.9
 #: Maximum number of ids of lost calls in a log line.
 IDS_LOGGED = 20
 
@@ -109,8 +112,9 @@ class Collected:
         self, groups: Sequence[Sequence[Outgoing]], outcomes: dict[int, Outcome]
     ) -> Sequence[Sequence[Outgoing]]:
         """Send calls and note their outcomes. Returns the remaining calls: those for other servers."""
+        began_at = time.monotonic()
         for number, outcome in enumerate(self._send([_joined(group) for group in groups])):
-            group = groups[number]
+            group, took_s, began_at = groups[number], time.monotonic() - began_at, time.monotonic()
             if isinstance(outcome, MessageTooLong) and len(group) > 1:
                 # Nothing was stored; the others must not fail because of a call that is too long.
                 own: Sequence[Outcome] = [next(self._send([outgoing])) for outgoing in group]
@@ -119,9 +123,16 @@ class Collected:
             outcomes |= zip(map(id, group), own, strict=True)
             if any(isinstance(each, RedisFailure) and not isinstance(each, NotConfirmed) for each in own):
                 # The request has waited long enough for this server.
-                client = group[0].queue.client
-                return [each for each in groups[number + 1 :] if each[0].queue.client is not client]
+                return _for_others(group[0].queue.client, groups[number + 1 :], took_s)
         return []
+
+
+def _for_others(failed: Client, groups: Sequence[Sequence[Outgoing]], took_s: float) -> list[Sequence[Outgoing]]:
+    """Return the calls for other clients than a failed one; after a timeout for other servers, which shards share."""
+    connection = failed.connection
+    if took_s < connection.timeout_s * ABOUT_TIMEOUT:
+        return [each for each in groups if each[0].queue.client is not failed]
+    return [each for each in groups if not connection.shares_server_with(each[0].queue.client.connection)]
 
 
 def _error_of(waiting: Sequence[Outgoing], outcomes: Mapping[int, Outcome]) -> RsmqError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import zlib
 from collections import Counter
 from io import StringIO
@@ -35,6 +36,7 @@ from rsmq_django.tasks.compat import InvalidTask, TaskResultDoesNotExist, TaskRe
 from rsmq_django.tasks.topic_task import bridge_topic, check_topic_tasks
 from rsmq_django.testing.enqueued import calls_in
 from tests.exchanges import Exchanges
+from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, new_worker, work
 
 SHARDS = 4
@@ -160,6 +162,26 @@ def test_calls_of_a_transaction_are_sent_to_their_shards_at_the_commit(configure
         assert lengths() == [0] * SHARDS
 
     assert lengths() == [2] * SHARDS
+
+
+@pytest.mark.django_db(transaction=True)
+def test_commit_waits_once_for_a_server_of_several_shards_that_does_not_answer(
+    configure: Configure, caplog: pytest.LogCaptureFixture
+):
+    from django.db import transaction
+
+    with socket.create_server(("127.0.0.1", 0), backlog=SHARDS) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        configure(on_commit=True, url=url, timeout_s=0.2, default={"SHARDS": SHARDS})
+        with transaction.atomic():
+            declare(lambda number: None).enqueue_many([[number] for number in range(2 * SHARDS)])
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    configure()
+
+    assert "the transaction is committed, but each of 8 calls of" in caplog.text
 
 
 # -- Results, cancellation, dead letters ------------------------------------------------------------------------------
@@ -507,7 +529,47 @@ def test_doctor_reports_messages_in_a_shard_that_the_settings_leave_out(configur
 
     report = run_command("rsmq_doctor")
 
-    assert report.count("left-out-shard") == 1 and "1 message in shard 2, and SHARDS is 2" in report
+    assert report.count("left-out-shard") == 2
+    assert all(f"1 message in shard {shard}, and SHARDS is 2" in report for shard in (2, 3))
+
+
+def test_doctor_reports_left_out_shards_also_when_those_in_between_are_empty(configure: Configure):
+    configure(default={"SHARDS": 40})
+    ensure_queue("default", shard=39).send("left")
+    configure(default={"SHARDS": 2})
+
+    assert "1 message in shard 39, and SHARDS is 2" in run_command("rsmq_doctor")
+
+
+def test_doctor_works_for_a_user_of_only_the_shards_in_use(configure: Configure, server: PrivateServer):
+    configure(default={"SHARDS": 2})
+    keys = ("~rsmq:*", "~rsmq-1:*")
+    get_client().connection.exchange([("ACL", "SETUSER", "own", "on", ">pw", *keys, "&*", "+@all")])
+    try:
+        configure(url=server.url.replace("unix://", "unix://own:pw@"), default={"SHARDS": 2})
+        assert "connection default.1" in run_command("rsmq_doctor")
+    finally:
+        configure(default={"SHARDS": 2})
+        get_client().connection.exchange([("ACL", "DELUSER", "own")])
+
+
+def test_operator_works_on_the_shards_that_exist(sharded: None):
+    for name in ("default", "default-dead"):
+        ensure_queue(name, shard=2).send("first")
+
+    assert "0 messages" in run_command("rsmqctl", "message", "redrive", "default-dead", "--task", "none")
+    assert run_command("rsmqctl", "queue", "pause", "-n", "default") == "paused default\n"
+    assert run_command("rsmqctl", "queue", "purge", "-n", "default", "--yes") == "removed 1 message from default\n"
+    assert paused_queues() == ["default"] and lengths() == [0] * SHARDS
+
+
+@pytest.mark.parametrize("command", [["queue", "purge", "-n"], ["queue", "pause", "-n"], ["message", "redrive"]])
+def test_queue_of_which_no_shard_exists_is_an_error(
+    sharded: None, command: list[str], capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit):
+        run_command("rsmqctl", *command, "default-dead")
+    assert "queue not found: default-dead" in capsys.readouterr().err
 
 
 def test_bridge_of_a_topic_to_a_queue_with_shards_is_refused(sharded: None):

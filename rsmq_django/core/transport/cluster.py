@@ -29,6 +29,11 @@ class ClusterNodes:
         #: command.
         self.is_curious = False
 
+    @property
+    def is_known(self) -> bool:
+        """Return whether a node is known, so whether the server is known to belong to a cluster."""
+        return self._node is not None
+
     def aim(self, link: Any) -> None:
         """Set the address of a new socket to the current node."""
         if self._node is not None:

@@ -94,6 +94,10 @@ class Connection:
         """Ask for all nodes with the first socket, if the server belongs to a cluster."""
         self._route.is_curious = self._sentinels is None  # they manage no clusters
 
+    def shares_server_with(self, other: Connection) -> bool:
+        """Return whether both certainly lead to the same server: not in a cluster, whose nodes may differ."""
+        return self is other or (self.url == other.url and not self._route.is_known and not other._route.is_known)
+
     def with_timeout(self, timeout_s: float) -> Connection:
         """Return a connection to the same server that waits `timeout_s` seconds, with sockets of its own."""
         other = Connection(self.url, timeout_s=timeout_s, credential_provider=self.credential_provider, role=self._role)
