@@ -90,7 +90,7 @@ def retry(
     if (ids or is_cancel) and (has_filter or wait):
         raise click.UsageError("filters, --limit, --rate and --wait are for all of a queue (-n QUEUE)")
     if ids:
-        _retry_ids(session, session.client(), list(dict.fromkeys(ids)), dry_run=dry_run)
+        _retry_ids(session, list(dict.fromkeys(ids)), dry_run=dry_run)
         return
     assert name is not None
     client = session.client(name)
@@ -112,11 +112,12 @@ def retry(
 # -- By id ------------------------------------------------------------------------------------------------------------
 
 
-def _retry_ids(session: Session, client: Client, ids: Sequence[str], *, dry_run: bool) -> None:
+def _retry_ids(session: Session, ids: Sequence[str], *, dry_run: bool) -> None:
     """Retry the dead letters of these ids. Raises Failed for the first id without one, before anything is changed."""
-    found = [_dead_letter_of(client, each) for each in ids]
-    for queue_name, letters in grouped(found, itemgetter(0)).items():
-        transfer = Transfer(client, queue_name, ids=[message.id for _queue, message in letters], with_failures=True)
+    found = [_find_dead_letter(session, each) for each in ids]
+    for (client, queue_name), letters in grouped(found, itemgetter(0, 1)).items():
+        message_ids = [message.id for _client, _queue, message in letters]
+        transfer = Transfer(client, queue_name, ids=message_ids, with_failures=True)
         if dry_run:
             transfer.moved.update(home for home, *_kind in preview(transfer).elements())
         else:
@@ -125,8 +126,18 @@ def _retry_ids(session: Session, client: Client, ids: Sequence[str], *, dry_run:
         print_result(session, transfer, "would retry" if dry_run else "retried")
 
 
-def _dead_letter_of(client: Client, name: str) -> tuple[str, StoredMessage]:
-    """Return the dead letter of a task, run or message, and its queue."""
+def _find_dead_letter(session: Session, name: str) -> tuple[Client, str, StoredMessage]:
+    """Return the dead letter of a task, run or message, with its queue and client: on any connection or shard."""
+    for client in session.servers().values():
+        found = _dead_letter_of(client, name)
+        if found is not None:
+            return client, *found
+    raise Failed(
+        "deadLetterNotFound", f"no dead letter of {name}: it has not failed permanently, or was retried or deleted"
+    )
+
+
+def _dead_letter_of(client: Client, name: str) -> tuple[str, StoredMessage] | None:
     message_ids = [name, read_record(client, name).get("message", b"").decode("utf-8", "replace")]
     if not any(message_id and find_message(client, message_id) for message_id in message_ids):
         run = newest_run(client, name)
@@ -135,9 +146,7 @@ def _dead_letter_of(client: Client, name: str) -> tuple[str, StoredMessage]:
         found = find_message(client, message_id)
         if found is not None and found[1].failure_json:
             return found
-    raise Failed(
-        "deadLetterNotFound", f"no dead letter of {name}: it has not failed permanently, or was retried or deleted"
-    )
+    return None
 
 
 # -- All of a queue ---------------------------------------------------------------------------------------------------

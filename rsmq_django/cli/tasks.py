@@ -204,9 +204,11 @@ def show(session: Session, /, name: str) -> None:
     ID is that of a run, a task or a message; for a task, the latest attempt is shown. Arguments are printed if the
     message, the dead letter or the result still exists.
     """
-    client = session.client()
-    run = newest_run(client, name)
-    if run is None:
+    for client in session.servers().values():
+        run = newest_run(client, name)
+        if run is not None:
+            break
+    else:
         raise Failed("runNotFound", f"run not found: {name}; it is older than the event log, or was not recorded")
     attempts, body = attempts_of(client, run).runs, body_of(client, run)
     if session.json:

@@ -510,6 +510,18 @@ def test_command_for_one_queue_asks_for_the_shard(sharded: None, capsys: pytest.
     assert "1" in run_command("rsmqctl", "--connection", alias, "queue", "stats", "-n", "default")
 
 
+def test_commands_find_a_failed_call_of_any_shard_by_its_id(sharded: None):
+    def fail(number: int) -> None:
+        raise KeyError(number)
+
+    ids = declare(fail, max_attempts=1).enqueue_many([[number] for number in range(SHARDS)])
+    work()
+
+    assert all("KeyError" in run_command("rsmqctl", "task", "show", task_id) for task_id in ids)
+    run_command("rsmqctl", "task", "retry", *ids)
+    assert lengths() == [1] * SHARDS and lengths("default-dead") == [0] * SHARDS
+
+
 def test_doctor_looks_at_each_shard(sharded: None):
     for queue in shards_of_queue("default"):
         queue.create()
