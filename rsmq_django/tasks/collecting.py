@@ -57,12 +57,13 @@ def log_lost(what: str, error: RsmqError) -> None:
         logger.error("the transaction is committed, and %s%s", sent, text, exc_info=error)
         return
     is_certain = not isinstance(error, OutcomeUnknown) or (isinstance(error, PartlyDone) and not error.unknown)
+    text = str(error)
     logger.error(
-        "the transaction is committed, but %s %s: %s. It is not sent again. Calls for a queue with OUTBOX are stored "
+        "the transaction is committed, but %s %s: %s It is not sent again. Calls for a queue with OUTBOX are stored "
         "in the transaction itself and cannot be lost like this",
         what,
         "was not sent" if is_certain else "may not have been sent",
-        str(error).rstrip("."),
+        text if text.endswith((".", "?")) else f"{text}.",
         exc_info=error,
     )
 
