@@ -188,9 +188,9 @@ def show(chosen: list[Cell]) -> int:
 
 def main(words: list[str]) -> int:
     """Run the combinations with one of these words in their names and return the exit status of all."""
-    chosen = cells([word for word in words if not word.startswith("--")])
+    chosen = cells(wanted := [word for word in words if not word.startswith("--")])
     if not chosen:
-        print(f"no combination has {' or '.join(words)} in its name; python3 -m tools.matrix --list shows them")
+        print(f"no combination has {' or '.join(wanted)} in its name; python3 -m tools.matrix --list shows them")
         return 2
     if "--json" in words:
         print(json.dumps([{"name": cell.name, "python": cell.python} for cell in chosen]))
