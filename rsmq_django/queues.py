@@ -50,7 +50,8 @@ def get_queue(name: str, *, shard: int | None = None) -> Queue:
     if shard is not None:
         settings = get_settings().queue(name)
         if not 0 <= shard < settings.shards:
-            raise ImproperlyConfigured(f"Queue {name!r} has the shards 0 to {settings.shards - 1}, not {shard}.")
+            has = f"the shards 0 to {settings.shards - 1}, not" if settings.shards > 1 else "no shards, so no shard"
+            raise ImproperlyConfigured(f"Queue {name!r} has {has} {shard}.")
         return queue_on(name, shard_alias(settings.connection, shard))
     queue = _queues.get(name)
     return queue if queue is not None else _build_queue(name)

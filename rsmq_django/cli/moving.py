@@ -11,6 +11,7 @@ from ..core import Client
 from ..core.errors import QueueNotFound
 from ..core.queue.browse import StoredMessage
 from ..core.queue.transfers import Transfer, move_messages, preview, redrive_slice
+from ..core.texts import counted
 from .dead_letters import Filter, filter_options
 from .failures import Failed, name_of, text_of
 from .options import RsmqctlCommand, complete_queue_name, dry_run_option, name_option
@@ -122,7 +123,8 @@ def all_dead_letter_queues(session: Session) -> Sequence[str]:
 def redrive_shards(session: Session, name: str, target: str | None, *, limit: int | None, **choices: Any) -> None:
     """Redrive the dead letters of one queue: of all its shards, up to the limit in all."""
     moved, failures = 0, []
-    for shard in session.existing_shards(name):
+    shards = session.existing_shards(name)
+    for shard in shards:
         left = None if limit is None else limit - moved
         if left == 0:
             break
@@ -130,6 +132,10 @@ def redrive_shards(session: Session, name: str, target: str | None, *, limit: in
             moved += redrive_queue(shard, name, target, limit=left, **choices)
         except MessagesStayed as failure:
             failures.append(failure)
+            moved += failure.moved
+    if len(shards) > 1 and not session.json:
+        verb = "would redrive" if choices["dry_run"] else "redriven"
+        click.echo(f"{verb} {counted(moved)} from {name} in all")
     if failures:
         raise failures[0] if len(failures) == 1 else MessagesStayed("; ".join(each.text for each in failures))
 

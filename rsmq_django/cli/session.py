@@ -111,6 +111,13 @@ class Session:
             return every
         return [each for each in every if queue_name in list_queues(each.client(queue_name))] or every
 
+    def shard_alias(self, queue_name: str) -> str | None:
+        """Return the connection of this session if that is a shard of the queue."""
+        project = self.used_project
+        if project is None or len(self.aliases) != 1 or self.aliases[0] not in project.shards(queue_name, ()):
+            return None
+        return self.aliases[0]
+
     def expected(self, client: Client) -> Mapping[str, ExpectedQueue]:
         """Return the queues that the project's settings declare; none if an option names another server."""
         return self.used_project.expected(client) if self.used_project else {}

@@ -29,8 +29,10 @@ FAULTS = (TOO_LONG, DUPLICATE, NO_ORIGIN)
 class MessagesStayed(Failed):
     """Messages that exist could not be moved."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, moved: int = 0) -> None:
         super().__init__("messagesStayed", text)
+        #: Number of the others, which were moved.
+        self.moved = moved
 
 
 def carry_out(session: Session, transfer: Transfer, send: Callable[[list[StoredMessage]], None], verb: str) -> None:
@@ -64,14 +66,17 @@ def print_result(session: Session, transfer: Transfer, verb: str) -> None:
     """Print the result. Raises MessagesStayed when messages that exist could not be moved."""
     stayed = dict(transfer.stayed)
     moved = transfer.moved.total()
+    alias = session.shard_alias(transfer.source)
+    source = f"{transfer.source} on {alias}" if alias else transfer.source
     if session.json:
         word = verb.replace(" ", "_")
-        write_json({word: moved, "targets": dict(transfer.moved), "stayed": stayed})
+        shard = {"connection": alias} if alias else {}
+        write_json({word: moved, "targets": dict(transfer.moved), "stayed": stayed, **shard})
     else:
         targets = ", ".join(f"{number} to {target}" for target, number in transfer.moved.items() if number)
-        click.echo(f"{verb} {counted(moved)} from {transfer.source}" + (f": {targets}" if targets else ""))
+        click.echo(f"{verb} {counted(moved)} from {source}" + (f": {targets}" if targets else ""))
     if stayed:
         reasons = ", ".join(f"{number} {STAYED[word]}" for word, number in stayed.items())
         if any(word in FAULTS for word in stayed):
-            raise MessagesStayed(f"{counted(sum(stayed.values()))} not moved from {transfer.source}: {reasons}")
+            raise MessagesStayed(f"{counted(sum(stayed.values()))} not moved from {source}: {reasons}", moved=moved)
         click.echo(f"{counted(sum(stayed.values()))} not moved: {reasons}", err=True)

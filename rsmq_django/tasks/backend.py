@@ -44,7 +44,7 @@ from .round_trips import Sent
 from .sealing import peek
 from .sending import ahand_over, hand_over, hand_over_one
 from .sent_result import SentResult
-from .shards import by_destination, check_shards, clients_for, id_in_shard
+from .shards import by_destination, check_shards, clients_for, hint_of_shard, id_in_shard
 from .task import Arguments, Task, find_task
 
 #: Maximum number of validated tasks that are remembered; using() creates a new one each time.
@@ -311,4 +311,5 @@ def _body_of(record: Mapping[str, str]) -> bytes:
 def _does_not_exist(result_id: str) -> Exception:
     return TaskResultDoesNotExist(
         f"no result {result_id!r}: its time to live is over, its task keeps none, or its transaction was not committed"
+        + hint_of_shard(result_id)
     )

@@ -28,7 +28,7 @@ from .membership import failure_record, is_task_id, membership_of
 from .results import encode_error, has_outbox, proven_end, read_body, read_record
 from .sealing import CANCELLED as CANCELLED_CALL
 from .sealing import is_authentic, peek, sealed
-from .shards import clients_for
+from .shards import clients_for, hint_of_shard
 from .tags import check_tag, tagged_call, tags_of, untag
 from .task import find_task
 from .workflow_proofs import proven
@@ -315,4 +315,5 @@ def _is_its_body(body: bytes | None, task_id: str, queue_name: str) -> bool:
 def _unknown(task_id: str) -> Exception:
     return TaskResultDoesNotExist(
         f"no task {task_id!r}: it has finished and its result is gone, or its transaction was not committed"
+        + hint_of_shard(task_id)
     )

@@ -19,6 +19,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..conf.settings import get_settings
 from ..core import Client
+from ..core.limits import MOST_SHARDS
 from ..queues import get_client
 from .call_key import By, bound_arguments, call_key, key_text
 from .compat import InvalidTask
@@ -193,6 +194,18 @@ def clients_for(task_id: str) -> list[Client]:
         return [get_client(alias) for alias in connections]
     found = sorted(connections.values(), key=lambda each: each.shard != shard)
     return [get_client(each.alias) for each in found]
+
+
+def hint_of_shard(task_id: str) -> str:
+    """Return the end of an error about an unknown id: the shard that it names, if the settings leave that one out."""
+    settings, shard = get_settings(), _shard_in(task_id)
+    known = {connection.shard or 0 for connection in settings.connections.values()}
+    if len(known) == 1 or shard in known or shard >= MOST_SHARDS:
+        return ""
+    return (
+        f". Its id names shard {shard}, and the settings have the shards 0 to {max(known)}: raise SHARDS if it was "
+        "sent when its queue had more"
+    )
 
 
 def _shard_in(task_id: str) -> int:

@@ -416,6 +416,43 @@ def test_queue_is_not_used_as_if_it_had_one_shard(sharded: None):
 
 def test_queue_without_shards_has_one(project: Configure):
     assert shards_of_queue("default") == [get_queue("default")] == [get_queue("default", shard=0)]
+    with pytest.raises(ImproperlyConfigured, match="Queue 'default' has no shards, so no shard 1"):
+        get_queue("default", shard=1)
+
+
+def test_id_of_a_shard_that_the_settings_leave_out_is_an_error_that_names_it(configure: Configure):
+    configure(default={"SHARDS": SHARDS})
+    ids = declare(lambda number: None).enqueue_many([[number] for number in range(SHARDS)])
+    task_id = next(each for each in ids if each.startswith("03"))
+    configure(default={"SHARDS": 2})
+
+    told = "Its id names shard 3, and the settings have the shards 0 to 1: raise SHARDS"
+    with pytest.raises(TaskResultDoesNotExist, match=told):
+        task_backends["default"].get_result(task_id)
+    with pytest.raises(TaskResultDoesNotExist, match=told):
+        cancel(task_id)
+    for other in (f"01{task_id[2:]}", f"zz{task_id[2:]}"):
+        with pytest.raises(TaskResultDoesNotExist) as caught:
+            cancel(other)
+        assert "shard" not in str(caught.value)
+
+
+def test_pause_that_is_repeated_with_the_new_number_includes_the_new_shards(configure: Configure):
+    seen: list[int] = []
+    declared = declare(lambda number: seen.append(number))
+    configure(default={"SHARDS": 2})
+    shards_of_queue("default")[0].create()
+    run_command("rsmqctl", "queue", "pause", "-n", "default")
+    configure(default={"SHARDS": SHARDS})
+
+    run_command("rsmqctl", "queue", "pause", "-n", "default")
+    declared.enqueue_many([[number] for number in range(SHARDS)])
+    work(until_empty=False, until_drained=True)
+    assert seen == []
+
+    run_command("rsmqctl", "queue", "resume", "-n", "default")
+    work()
+    assert len(seen) == SHARDS
 
 
 def test_messages_that_waited_when_the_queue_grew_are_found(configure: Configure):
@@ -498,6 +535,36 @@ def test_redrive_takes_the_dead_letters_of_all_shards_up_to_its_limit(sharded: N
     work()
 
     assert sum(lengths("default-dead")) == 0 and sorted(seen) == sorted([*range(2 * SHARDS)] * 2)
+
+
+@pytest.mark.parametrize(("options", "verb"), [([], "redriven"), (["--dry-run"], "would redrive")])
+def test_redrive_names_each_shard_and_prints_the_sum(sharded: None, options: list[str], verb: str):
+    def fail(number: int) -> None:
+        raise KeyError(number)
+
+    declare(fail, max_attempts=1).enqueue_many([[number] for number in range(2 * SHARDS)])
+    work()
+    lines = run_command("rsmqctl", "message", "redrive", "-n", "default-dead", *options).splitlines()
+
+    for alias in ("default", "default.1", "default.2", "default.3"):
+        assert f"{verb} 2 messages from default-dead on {alias}: 2 to default" in lines
+    assert lines[-1] == f"{verb} 8 messages from default-dead in all"
+
+
+def test_redrive_counts_what_it_moved_of_a_shard_where_others_stayed(sharded: None, capsys: pytest.CaptureFixture[str]):
+    def fail(number: int) -> None:
+        raise KeyError(number)
+
+    declare(fail, max_attempts=1).enqueue_many([[number] for number in range(SHARDS)])
+    work()
+    get_queue("default-dead", shard=1).send("of an unknown queue")
+
+    out = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("rsmqctl", "message", "redrive", "-n", "default-dead", stdout=out)
+
+    assert "1 message not moved from default-dead on default.1" in capsys.readouterr().err
+    assert out.getvalue().splitlines()[-1] == "redriven 4 messages from default-dead in all"
 
 
 def test_command_for_one_queue_asks_for_the_shard(sharded: None, capsys: pytest.CaptureFixture[str]):
