@@ -107,7 +107,7 @@ class BulkJob:
 
     def description(self) -> str:
         """Return which messages are meant, for the page and the log; words of a search may be secret."""
-        parts = [_("of queue %(queue)s") % {"queue": self.queue}]
+        parts = [_("of queue %(queue)s") % {"queue": self.place.label}]
         texts = {
             "state": (_("in state %s"), self.state),
             "words": (_("matching %d search words"), len(self.words)),
@@ -121,7 +121,7 @@ class BulkJob:
 
     def title(self) -> str:
         """Return the operation and its messages: "Retry · shop.tasks.pay, ConnectionError", or "Delete · mail"."""
-        return f"{self.what.title} · {self.name or self.queue}"
+        return f"{self.what.title} · {self.name or self.place.label}"
 
     def fits(self, message: StoredMessage) -> bool:
         """Return whether a message is meant, as far as the search did not say."""

@@ -75,7 +75,7 @@ def ask(
         "title": _("Are you sure?"),
         "question": question,
         "about": about % {"n": as_number(number), "about": job.description()},
-        "trail": [(job.queue, model_admin.address("queue_change", job.queue))],
+        "trail": [(job.place.label, model_admin.address("queue_change", job.queue))],
         "strong": job.what.title,
         "help": _("Messages that are sent or delivered from now on are not changed."),
         "url": model_admin.address("message_bulk"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -99,14 +100,14 @@ class PurgeForm(forms.Form):
     total_sent = forms.IntegerField(widget=forms.HiddenInput)
     also_newer = forms.BooleanField(label=gettext_lazy("Also remove newer messages"), required=False)
 
-    def __init__(self, expected: str, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, expected: Collection[str], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.expected = expected
 
     def clean_name(self) -> str:
-        """Return the name. Raises ValidationError unless it is the queue's."""
+        """Return the name. Raises ValidationError unless it is the queue's, with or without its shard."""
         name: str = self.cleaned_data["name"]
-        if name != self.expected:
+        if name not in self.expected:
             raise forms.ValidationError(_("This is not the name of the queue."))
         return name
 

@@ -44,7 +44,7 @@ class QueueFilter(admin.SimpleListFilter):
         places = all_places([])
         if len(places) > MAX_QUEUE_CHOICES:
             places = [place for place in places if place.is_configured or place.key == self.value()]
-        return [(place.key, one_line(place.key, 40)) for place in places[:MAX_QUEUE_CHOICES]]
+        return [(place.key, one_line(place.label, 40)) for place in places[:MAX_QUEUE_CHOICES]]
 
     def has_output(self) -> bool:
         """Return True: a chosen filter can always be cleared, also without other choices."""

@@ -29,7 +29,7 @@ def short_id(message: Message) -> str:
 @admin.display(description=gettext_lazy("queue"))
 def queue_name(message: Message) -> str:
     """Return the queue."""
-    return one_line(message.queue, 40)
+    return one_line(message.place.label, 40)
 
 
 @admin.display(description=gettext_lazy("task / error"))

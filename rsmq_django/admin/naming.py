@@ -45,7 +45,7 @@ def names_of(rows: Iterable[Any]) -> str:
         ", ".join(one_line(part, 200) for part in (row.task, row.error.rpartition(".")[2]) if part) for row in listed
     )
     if not any(names):
-        names = dict.fromkeys(row.queue for row in listed)
+        names = dict.fromkeys(row.place.label for row in listed)
     return short_list([name or _("no task") for name in names], MAX_NAMES)
 
 

@@ -105,7 +105,7 @@ def _ask(
         "about": about.get(operation.name, ""),
         "url": model_admin.address("queue_bulk"),
         "is_dangerous": operation.is_dangerous,
-        "question": f"{operation.question(len(rows))}: {short_list([row.key for row in rows])}",
+        "question": f"{operation.question(len(rows))}: {short_list([str(row) for row in rows])}",
         "rows": [(row, _is_ours(row)) for row in rows],
         "form": form or SelectionForm(operation, initial={"queues": seen}),
         "hidden": [("action", operation.name), ("queues", json.dumps(seen))],
@@ -214,7 +214,7 @@ def _tell_removed(model_admin: LiveAdmin, request: HttpRequest, count: int, purg
 def _tell(
     model_admin: LiveAdmin, request: HttpRequest, text: str, rows: Sequence[Queue], *, is_good: bool = True
 ) -> None:
-    names = short_list([row.key for row in rows])
+    names = short_list([str(row) for row in rows])
     model_admin.tell(request, f"{text}: {names}" if names else f"{text}.", is_good=is_good and bool(rows))
 
 

@@ -54,6 +54,8 @@ class QueueChangeList(LiveChangeList):
         if ORDER_VAR not in self.params:
             queryset.source.ranks = {place: ORDER.index(ids[0]) for place, ids in troubles.items()}
         super().get_results(request)
+        if self.query:  # a search also looks at dead-letter queues
+            self.full_result_count = len(queryset.source.places)
         rows: Any = self.result_list
         places = [row.place for row in rows]
         glance.show(places)

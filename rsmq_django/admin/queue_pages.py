@@ -82,7 +82,7 @@ def send_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> Htt
         else:
             log(request, queue, _("Sent message %(id)s of %(size)d bytes") % {"id": message_id, "size": len(body)})
             model_admin.tell(
-                request, _("Message %(id)s was sent to queue %(queue)s.") % {"id": message_id, "queue": queue.key}
+                request, _("Message %(id)s was sent to queue %(queue)s.") % {"id": message_id, "queue": str(queue)}
             )
             return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
     return _form_page(model_admin, request, queue, "send", forms=[form], button=_("Send"))
@@ -102,7 +102,7 @@ def enqueue_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> 
             "paths": paths if queue.is_configured else [],
             "about": _("Choose a task. Tasks of this queue are listed first."),
             "nothing": _("No task is available: none is declared, or the queue is not in the settings."),
-            "trail": [(queue.key, model_admin.address("queue_change", queue.key))],
+            "trail": [(str(queue), model_admin.address("queue_change", queue.key))],
         }
         return model_admin.own_page(request, "components/choose_task.html", context)
     data = request.POST if request.method == "POST" else None
@@ -121,7 +121,7 @@ def enqueue_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> 
 
 def purge_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
     """Remove all messages after the name was typed; messages newer than the page only if the user ticked that."""
-    form = PurgeForm(queue.name, request.POST if request.method == "POST" else None)
+    form = PurgeForm((queue.name, str(queue)), request.POST if request.method == "POST" else None)
     if form.is_valid():
         client, name = queue.place.client, queue.name
         removed: int | None
@@ -138,7 +138,7 @@ def purge_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> Ht
                     "%(count)s messages were removed from queue %(queue)s.",
                     removed,
                 )
-                % {"count": as_number(removed), "queue": queue.key},
+                % {"count": as_number(removed), "queue": str(queue)},
             )
             return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
         form.add_error(
@@ -154,7 +154,7 @@ def purge_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> Ht
         "This removes all %(count)s messages of the queue %(queue)s, including delayed messages "
         "and messages in flight. The queue itself is kept. Type its name to confirm.",
         queue.messages,
-    ) % {"count": as_number(queue.messages), "queue": queue.key}
+    ) % {"count": as_number(queue.messages), "queue": str(queue)}
     return _form_page(
         model_admin, request, queue, "purge", forms=[form], button=_("Purge"), about=about, is_dangerous=True
     )
@@ -172,7 +172,7 @@ def pause_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> Ht
     if changed:
         log(request, queue, _("Paused") if is_pause else _("Resumed"))
     text = _("Queue %(queue)s is paused.") if is_pause else _("Queue %(queue)s is resumed.")
-    model_admin.tell(request, text % {"queue": place.key})
+    model_admin.tell(request, text % {"queue": place.label})
     return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
 
 
@@ -262,5 +262,5 @@ def _form_page(
     **more: Any,
 ) -> HttpResponse:
     back = model_admin.address("queue_change", queue.key)
-    context = {"title": str(VIEWS[name].label), "queue": queue, "back": back, "trail": [(queue.key, back)], **more}
+    context = {"title": str(VIEWS[name].label), "queue": queue, "back": back, "trail": [(str(queue), back)], **more}
     return model_admin.own_page(request, "components/form.html", context)

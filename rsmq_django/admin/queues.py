@@ -87,7 +87,7 @@ class QueueAdmin(LiveAdmin):
         ]
         badges = [(word, kind) for kind, words in (("bad", loud), ("quiet", quiet)) for word in words if word]
         shown = format_html_join("", ' <span class="rsmq-badge rsmq-{1}">{0}</span>', badges)
-        return format_html("{}{}", one_line(queue.key, 60), shown)
+        return format_html("{}{}", one_line(str(queue), 60), shown)
 
     @admin.display(description=gettext_lazy("ready"), ordering="ready")
     def ready_messages(self, queue: Queue) -> str:
@@ -150,7 +150,10 @@ class QueueAdmin(LiveAdmin):
     def curve(self, queue: Queue) -> str:
         """Return how many attempts ended in each part of the time shown."""
         handled = queue.past.handled if queue.past else []
-        label = _("%(queue)s: %(count)d attempts ended") % {"queue": visible(queue.name), "count": sum(handled)}
+        label = _("%(queue)s: %(count)d attempts ended") % {
+            "queue": queue.place.with_shard(visible(queue.name)),
+            "count": sum(handled),
+        }
         return sparkline(handled, label) or "-"
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -189,7 +192,7 @@ class QueueAdmin(LiveAdmin):
         """Add what the page of a queue shows."""
         queue: Queue = context["original"]
         context |= {
-            "title": _("Queue %(name)s") % {"name": visible(queue.name)},
+            "title": _("Queue %(name)s") % {"name": queue.place.with_shard(visible(queue.name))},
             "subtitle": None,
             "messages_url": self.messages_url(queue.place),
             "now": _depth_of(queue.place),
@@ -218,7 +221,7 @@ class QueueAdmin(LiveAdmin):
             return 0, "", "", ""
         may_look = self.may(request, queue_pages.VIEWS["failures"].codename)
         failures = self.address("queue_failures", place.key) if may_look else ""
-        return found.messages, failures, self.address("queue_change", place.key), visible(place.name)
+        return found.messages, failures, self.address("queue_change", place.key), place.with_shard(visible(place.name))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Set only the changed attributes: another operator may have set the rest meanwhile."""
@@ -231,7 +234,7 @@ class QueueAdmin(LiveAdmin):
         rows = list(objs)
         lines = [
             ngettext("%(queue)s: %(count)s message", "%(queue)s: %(count)s messages", row.messages)
-            % {"queue": row.key, "count": as_number(row.messages)}
+            % {"queue": str(row), "count": as_number(row.messages)}
             for row in rows
         ]
         missing = set() if self.has_delete_permission(request) else {str(self.opts.verbose_name)}

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, quote_from_bytes, unquote, unquote_to_bytes
 
+from django.utils.translation import gettext as _
+
 from ..conf.settings import QueueSettings, aliases_of, get_settings
 from ..core import Client, Queue
 from ..core.limits import TimeUnit
@@ -33,6 +35,25 @@ class QueueRef:
         """Return the key of the queue."""
         name = quote(self.name, safe="", errors="surrogateescape")
         return name if self.alias == home_of(self.name) else f"{quote(self.alias, safe='')}/{name}"
+
+    @property
+    def label(self) -> str:
+        """Return what pages call it: its key, or the queue and the number of the shard that this is."""
+        return self.key if self._shard is None else self.with_shard(self.name)
+
+    def with_shard(self, name: str) -> str:
+        """Return a name of the queue as "events (shard 2 of 4)" if this is a shard, else as it is."""
+        if self._shard is None:
+            return name
+        shard, shards = self._shard
+        return _("%(queue)s (shard %(shard)s of %(shards)s)") % {"queue": name, "shard": shard, "shards": shards}
+
+    @property
+    def _shard(self) -> tuple[int, int] | None:
+        found = _settings_of(self.name)
+        if found is None or found.shards == 1 or self.alias not in (aliases := aliases_of(found)):
+            return None
+        return aliases.index(self.alias), found.shards
 
     @property
     def client(self) -> Client:

@@ -98,7 +98,7 @@ def _workers(state: Installation) -> StatePart:
 def _about(trouble_id: str, text: str, places: Sequence[QueueRef]) -> StatePart | None:
     if not places:
         return None
-    names = ", ".join(visible(place.name) for place in places)
+    names = ", ".join(place.with_shard(visible(place.name)) for place in places)
     if len(places) > MOST_NAMES:
         names = _("%(count)s queues") % {"count": short_number(len(places))}
     return StatePart(trouble_id, text % {"queues": names}, tuple(places))

@@ -68,7 +68,8 @@ class Queue(LiveModel):
         )
 
     def __str__(self) -> str:
-        return self.key
+        place = place_of(self.key)
+        return self.key if place is None else place.label
 
     @property
     def place(self) -> QueueRef:

@@ -6,12 +6,15 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
 from rsmq_django.core import Queue
+from rsmq_django.live.installation import read_installation
+from rsmq_django.live.state_line import as_text, parts_of
 from rsmq_django.queues import ensure_queue
 from tests.admin.conftest import QUEUES
-from tests.admin.pages import text_of
+from tests.admin.pages import rows_of, text_of, told
 from tests.admin.test_queue_actions import ask, confirm
 from tests.redis_server import PrivateServer
 
@@ -25,9 +28,7 @@ def sharded(settings: Any, mail: Queue) -> None:
 
 def test_list_has_a_row_for_each_shard_and_a_page_behind_it(browser: Browser, sharded: None):
     page = browser.get(QUEUES)
-    rows = [
-        f"{name} no worker {ready} 0 0" for ready, name in enumerate(("mail", "default.1/mail", "default.2/mail"), 1)
-    ]
+    rows = [f"mail (shard {shard} of 3) no worker {ready} 0 0" for ready, shard in enumerate(range(3), 1)]
 
     assert all(row in text_of(page) for row in rows)
     links = set(re.findall(rf'href="({QUEUES}[^"]+/change/)"', page.content.decode()))
@@ -41,3 +42,75 @@ def test_selected_shards_are_paused_and_resumed(browser: Browser, sharded: None,
 
     confirm(browser, ask(browser, "resume", "mail", "default.1/mail"))
     assert not server.redis.exists("rsmq::paused") and not server.redis.exists("rsmq-1::paused")
+
+
+def test_pages_of_a_shard_are_headed_with_its_number(browser: Browser, sharded: None):
+    for key, shown in (("mail", "mail (shard 0 of 3)"), ("default.1_2Fmail", "mail (shard 1 of 3)")):
+        assert f"Queue {shown}" in text_of(browser.get(f"{QUEUES}{key}/change/"))
+        assert f"Send a message · {shown}" in text_of(browser.get(f"{QUEUES}{key}/send/"))
+
+
+def test_questions_and_answers_say_which_shard_they_are_about(browser: Browser, sharded: None):
+    question = ask(browser, "pause", "mail", "default.1/mail")
+    assert "Pause 2 queues: mail (shard 0 of 3), mail (shard 1 of 3)" in text_of(question)
+    assert told(confirm(browser, question)) == ["2 queues are paused: mail (shard 0 of 3), mail (shard 1 of 3)"]
+
+    done = browser.post(f"{QUEUES}mail/pause/", {"action": "resume"}, follow=True)
+    assert told(done) == ["Queue mail (shard 0 of 3) is resumed."]
+    assert "default.1/mail" not in text_of(browser.get(f"{QUEUES}mail/history/"))
+
+
+@pytest.mark.parametrize("typed", ["mail", "mail (shard 1 of 3)"])
+def test_a_shard_is_purged_after_its_name_was_typed(browser: Browser, sharded: None, typed: str):
+    url = f"{QUEUES}default.1_2Fmail/purge/"
+    assert "This removes all 2 messages of the queue mail (shard 1 of 3)," in text_of(browser.get(url))
+
+    done = browser.post(url, {"name": typed, "total_sent": "2"}, follow=True)
+
+    assert told(done) == ["2 messages were removed from queue mail (shard 1 of 3)."]
+    assert [row.ready for row in rows_of(browser.get(f"{QUEUES}?o=1"))] == [1, 0, 3]
+
+
+def test_deleting_a_shard_says_which_one_in_the_question_and_in_the_history(browser: Browser, sharded: None):
+    page = browser.post(QUEUES, {"action": "delete_selected", "_selected_action": ["mail"]})
+    assert "mail (shard 0 of 3): 1 message" in text_of(page)
+
+    browser.post(QUEUES, {"action": "delete_selected", "_selected_action": ["mail"], "post": "yes"})
+
+    assert LogEntry.objects.get().object_repr == "mail (shard 0 of 3)"
+
+
+def test_the_line_of_the_state_says_which_shards_are_paused(browser: Browser, sharded: None):
+    confirm(browser, ask(browser, "pause", "mail", "default.2/mail"))
+
+    assert "paused: mail (shard 0 of 3), mail (shard 2 of 3)" in as_text(parts_of(read_installation()))
+
+
+def test_messages_of_shards_are_listed_with_the_shard(browser: Browser, sharded: None):
+    text = text_of(browser.get("/admin/rsmq/message/"))
+
+    assert all(f"mail (shard {shard} of 3)" in text for shard in range(3)) and "default.1/mail" not in text
+
+
+def test_dead_letter_queues_of_shards_have_the_number_of_the_shard(browser: Browser, sharded: None, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"mail": {"SHARDS": 3, "DEAD_LETTER": "mail-dead"}}}
+    for shard in range(3):
+        ensure_queue("mail-dead", shard=shard)
+
+    page = browser.get(f"{QUEUES}?q=mail")
+
+    assert {f"mail-dead (shard {shard} of 3)" for shard in range(3)} <= {str(row) for row in rows_of(page)}
+
+
+def test_a_search_counts_dead_letter_queues_in_its_total(browser: Browser, dead: Queue):
+    ensure_queue("default")
+
+    page = browser.get(f"{QUEUES}?q=mail")
+
+    assert "2 results ( 3 total )" in text_of(page)
+
+
+def test_german_pages_name_the_shard(browser: Browser, sharded: None, settings: Any):
+    settings.LANGUAGE_CODE = "de"
+
+    assert "mail (Shard 0 von 3)" in text_of(browser.get(QUEUES, headers={"accept-language": "de"}))
