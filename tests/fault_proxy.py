@@ -236,6 +236,16 @@ class FaultProxy:
                 _reset(client)
             await asyncio.wait(self._tasks, timeout=0.1)
         await self._server.wait_closed()
+        await abort_transports(self._loop)
+
+
+async def abort_transports(loop: asyncio.AbstractEventLoop) -> None:
+    """Close every connection of a loop that ends, also those that asyncio has accepted and told no task."""
+    for _ in range(TURNS_TO_ACCEPT):
+        for transport in list(loop._transports.values()):  # type: ignore[attr-defined]
+            if transport._sock is not None:  # else it has closed
+                transport.abort()
+        await asyncio.sleep(0)
 
 
 async def _deliver(client: asyncio.StreamWriter, chunk: bytes) -> None:
