@@ -8,7 +8,6 @@
 set -eu
 cd "$(dirname "$0")/.."
 SID=$PWD/.debian-sid
-MIRROR=${MIRROR:-http://deb.debian.org/debian}
 WORDS=${CELLS:-py3.14 py3.15}
 
 install_packages() {
@@ -36,7 +35,7 @@ fi
 if [ ! -e "$SID/.made" ]; then
     rm -rf "$SID"
     echo "making $SID, a few minutes ..."
-    debootstrap --variant=minbase sid "$SID" "$MIRROR" >"$SID.log" 2>&1 || { tail -5 "$SID.log"; exit 1; }
+    debootstrap --variant=minbase sid "$SID" ${MIRROR:+"$MIRROR"} >"$SID.log" 2>&1 || { tail -5 "$SID.log"; exit 1; }
     printf '#!/bin/sh\nexit 101\n' >"$SID/usr/sbin/policy-rc.d" # installs start no services
     chmod +x "$SID/usr/sbin/policy-rc.d"
     touch "$SID/.made"

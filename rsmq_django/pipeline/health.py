@@ -231,7 +231,7 @@ def _lag(config: JobConfig, server: Server) -> Iterator[CheckResult]:
         yield CheckResult("problem", text, hint)
     if lag.is_other:
         text = "the log is not the one of the latest batch: another server, or the log was deleted since"
-        hint = "If RSMQ['CONNECTIONS'] is right, nothing is to do: the next run archives it from its first entry."
+        hint = "If RSMQ['CONNECTIONS'] is right, nothing has to be done: the next run archives it from its first entry."
         yield CheckResult("warning", text, hint)
     if lag.is_reset:
         text = "the log no longer contains the archive's position: it was recreated, or a failover lost its end"

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -20,9 +21,10 @@ import pytest
 
 from rsmq_django.core import Message
 from rsmq_django.queues import ensure_queue, get_queue
-from rsmq_django.tasks import registry, task
+from rsmq_django.tasks import TaskTimeout, registry, task
 from rsmq_django.worker.delivery import TimeLimit
 from rsmq_django.worker.execute.execution import Execution
+from rsmq_django.worker.execute.interrupt import Interruptions
 from rsmq_django.worker.execute.pool import Runnable
 from rsmq_django.worker.sources.common import CommonSource
 from rsmq_django.worker.sources.queues import QueueSource
@@ -80,6 +82,48 @@ def time_is_up(monkeypatch: pytest.MonkeyPatch) -> TimeIsUp:
     monkeypatch.setattr(TimeLimit, "begin", note)
     monkeypatch.setattr(CommonSource, "began", note_source)
     return end
+
+
+@dataclass
+class LateInterruption:
+    """A worker that notices a time limit only when the next call has begun, and what became of that call."""
+
+    time_is_up: TimeIsUp
+    noticed: threading.Event = field(default_factory=threading.Event)
+    next_began: threading.Event = field(default_factory=threading.Event)
+    came: threading.Event = field(default_factory=threading.Event)
+    #: Whether the next call was interrupted in place of the late one.
+    hit_the_next: bool = False
+
+    def overdue_call(self) -> None:
+        """Be the call whose time is over, and end when the worker noticed that."""
+        self.time_is_up()
+        assert self.noticed.wait(60)
+
+    def next_call(self) -> None:
+        """Be the call behind it, and run until the interruption came."""
+        self.next_began.set()
+        try:
+            while not self.came.is_set():
+                threading.Event().wait(0.001)
+        except TaskTimeout:
+            self.hit_the_next = True
+            raise
+
+
+@pytest.fixture
+def late_interruption(time_is_up: TimeIsUp, monkeypatch: pytest.MonkeyPatch) -> LateInterruption:
+    """Let interruptions wait until the call behind the overdue one has begun."""
+    late, interrupt = LateInterruption(time_is_up), Interruptions.interrupt
+
+    def interrupt_late(self: Interruptions[Any], *words: Any) -> None:
+        late.noticed.set()
+        assert late.next_began.wait(60)
+        interrupt(self, *words)
+        late.came.set()
+
+    monkeypatch.setattr(Interruptions, "interrupt", interrupt_late)
+    return late
 
 
 @pytest.fixture

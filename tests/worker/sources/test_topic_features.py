@@ -23,7 +23,7 @@ from rsmq_django.worker.outcomes import Outcome
 from rsmq_django.worker.sources.topic import TopicGroupSource
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, TimeIsUp, declare, work, working
+from tests.worker.workshop import Configure, LateInterruption, declare, work, working
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -92,34 +92,17 @@ def test_batch_that_exceeds_its_time_limit_is_tried_message_by_message_in_anothe
 
 @pytest.mark.parametrize("overdue", [0, 1], ids=["all messages", "one message"])
 def test_next_call_of_a_batch_is_not_interrupted_when_the_worker_notices_a_time_limit_late(
-    topic: Topic, time_is_up: TimeIsUp, monkeypatch: pytest.MonkeyPatch, overdue: int
+    topic: Topic, late_interruption: LateInterruption, overdue: int
 ):
-    noticed, next_began, late, failed = (threading.Event() for _ in range(4))
-    interrupt = Interruptions.interrupt
     calls: list[list[bytes]] = []
-
-    def interrupt_late(self: Interruptions[Any], *words: Any) -> None:
-        noticed.set()
-        assert next_began.wait(60)
-        interrupt(self, *words)
-        late.set()
-
-    monkeypatch.setattr(Interruptions, "interrupt", interrupt_late)
 
     @topic_task("orders", group="billing", batch=10, timeout_s=3600, backoff=fixed(3600))
     def bill(messages: list[TopicMessage]) -> None:
         calls.append([message.body for message in messages])
         if len(calls) == overdue + 1:
-            time_is_up()
-            assert noticed.wait(60)
+            late_interruption.overdue_call()
         elif len(calls) == overdue + 2:
-            next_began.set()
-            try:
-                while not late.is_set():
-                    threading.Event().wait(0.001)
-            except TaskTimeout:
-                failed.set()
-                raise
+            late_interruption.next_call()
         if len(messages) > 1:
             raise ValueError
 
@@ -128,7 +111,7 @@ def test_next_call_of_a_batch_is_not_interrupted_when_the_worker_notices_a_time_
         wait_until(lambda: (status := topic.group("billing").status()).lag == status.held == 0)
 
     assert calls == [[b"a", b"b", b"c"], [b"a"], [b"b"], [b"c"]]
-    assert not failed.is_set()
+    assert not late_interruption.hit_the_next
 
 
 def test_time_limit_that_is_over_while_a_call_of_a_batch_ends_interrupts_no_other_call(

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from rsmq_django.core.topic import Topic, TopicMessage
-from rsmq_django.tasks import TaskTimeout, fixed, topic_task
+from rsmq_django.tasks import fixed, topic_task
 from rsmq_django.topics import get_topic
 from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.execute.batch import executions_of
 from rsmq_django.worker.execute.execution import Execution
-from rsmq_django.worker.execute.interrupt import Interruptions
 from rsmq_django.worker.execute.pool import MOST_PREFETCHED, Prefetch
 from rsmq_django.worker.execute.sequence import MessageSequence
 from rsmq_django.worker.execute.stacks import stacks_of
@@ -28,7 +27,7 @@ from rsmq_django.worker.sources.topic_group import MOST_AHEAD_BYTES
 from rsmq_django.worker.supervise.process import most_noted
 from rsmq_django.worker.worker import Worker
 from tests.support import wait_until
-from tests.worker.workshop import Configure, TimeIsUp, new_worker, run_apart, work, working
+from tests.worker.workshop import Configure, LateInterruption, TimeIsUp, new_worker, run_apart, work, working
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -289,38 +288,20 @@ def test_only_the_message_that_was_interrupted_is_counted(
 
 @pytest.mark.usefixtures("many_ahead")
 def test_next_message_is_not_interrupted_when_the_worker_notices_a_time_limit_late(
-    topic: Topic, time_is_up: TimeIsUp, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, late_interruption: LateInterruption
 ):
-    noticed, next_began, late, failed = (threading.Event() for _ in range(4))
-    interrupt = Interruptions.interrupt
-
-    def interrupt_late(self: Interruptions[Any], *words: Any) -> None:
-        noticed.set()
-        assert next_began.wait(60)
-        interrupt(self, *words)
-        late.set()
-
-    monkeypatch.setattr(Interruptions, "interrupt", interrupt_late)
-
     @topic_task("orders", group="billing", timeout_s=3600, backoff=fixed(3600))
     def bill(message: TopicMessage) -> None:
         if message.body == b"overdue":
-            time_is_up()
-            assert noticed.wait(60)
+            late_interruption.overdue_call()
         elif message.body == b"next":
-            next_began.set()
-            try:
-                while not late.is_set():
-                    threading.Event().wait(0.001)
-            except TaskTimeout:
-                failed.set()
-                raise
+            late_interruption.next_call()
 
     topic.publish("a", "overdue", "next", "b")
     with working(threads=1):
         wait_until(lambda: has_left(topic, held=0))
 
-    assert not failed.is_set()
+    assert not late_interruption.hit_the_next
 
 
 @pytest.mark.usefixtures("many_ahead")
