@@ -3,7 +3,7 @@
 Fills a private server, asks for each page as a browser would, and tells how long the site took for it (the best of
 several), how much processor time of the site and of Redis that was, and how many bytes went out. Exits with 1 when a
 page needs more than LIMIT_MS of processor time, which is what it takes on a machine that has nothing else to do, or
-more than LIMIT_BYTES. See docs/admin.md.
+more than LIMIT_BYTES. See docs/how-to/admin.md.
 """
 
 from __future__ import annotations

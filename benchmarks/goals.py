@@ -15,7 +15,7 @@ from .results import Results, Row
 Read = Callable[[Results], float | None]
 
 NEEDS_PEERS = "make bench-peers"
-MEASURED_APART = "measured apart: docs/admin.md"
+MEASURED_APART = "measured apart: docs/how-to/admin.md"
 COUNTED = "counted apart: python -m benchmarks.features"
 NOT_MEASURED = "not measured"
 NODE = ("BullMQ", "Node rsmq")

@@ -2,7 +2,7 @@
 
 A loop has one process and no promise: what it has done when it dies is anybody's guess. So a ratio below one is the
 price of files that are exactly once and of jobs that send all or nothing; the loop with our own bulk calls shows how
-much of it is Spark's. Needs Java 17 and the extra `spark`. See docs/pipeline.md.
+much of it is Spark's. Needs Java 17 and the extra `spark`. See docs/how-to/pipeline.md.
 """
 
 from __future__ import annotations

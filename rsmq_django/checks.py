@@ -1,8 +1,8 @@
 """System checks with the tag "rsmq": problems of the settings that are found without a connection.
 
 These checks use more than the value of RSMQ: other settings and installed versions. They connect to no server, so that
-`migrate` and `check` work while it is down; only check_durability() does, with `check --deploy`. docs/settings.md
-explains every id.
+`migrate` and `check` work while it is down; only check_durability() does, with `check --deploy`.
+docs/reference/settings.md explains every id.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,7 +73,7 @@ def check_middleware() -> Iterator[CheckMessage]:
     try:
         chain()
     except ImproperlyConfigured as error:
-        yield checks.Error(str(error), hint="docs/middleware.md shows valid entries.", id="rsmq.E011")
+        yield checks.Error(str(error), hint="docs/how-to/middleware.md shows valid entries.", id="rsmq.E011")
 
 
 def check_caches(settings: Settings) -> Iterator[CheckMessage]:

@@ -2,7 +2,7 @@
 
 While a test runs, the plugin rejects connections to the servers of settings.RSMQ, unless the test has the marker
 `rsmq_server` or the configuration has `rsmq_allow_server = true`. Nothing is imported before Django is configured with
-a setting RSMQ. See `rsmq_django.testing` and docs/testing.md.
+a setting RSMQ. See `rsmq_django.testing` and docs/how-to/testing.md.
 """
 
 from __future__ import annotations

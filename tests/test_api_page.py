@@ -13,7 +13,12 @@ from tools.api_page import MODULES, PAGE, page, public_names
 ROOT = Path(__file__).parents[1]
 PUBLIC = [f"rsmq_django.{name}" for names in MODULES.values() for name in names]
 #: Pages for people who use the package; those for its developers name its parts, too.
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(
+        page for name in ("getting-started", "how-to", "reference") for page in (ROOT / "docs" / name).glob("*.md")
+    ),
+]
 _IMPORT = re.compile(r"^ *from (rsmq_django[\w.]*) import (\([^)]*\)|[^\n`#]*)", re.MULTILINE)
 
 

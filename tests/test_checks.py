@@ -20,7 +20,7 @@ from rsmq_django.conf.settings import get_settings
 from rsmq_django.tasks import registry, task_modules
 
 PACKAGE = Path(conf.__file__).parents[1]
-PAGE = PACKAGE.parent / "docs" / "settings.md"
+PAGE = PACKAGE.parent / "docs" / "reference" / "settings.md"
 SERVER = {"CONNECTIONS": {"default": {"URL": "redis://localhost:6379/0"}}}
 OURS = "rsmq_django.tasks.backend.RSMQBackend"
 

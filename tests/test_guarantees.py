@@ -1,4 +1,4 @@
-"""Each promise of docs/guarantees.md names the tests that prove it; these and those of other pages exist."""
+"""Each promise of docs/reference/guarantees.md names the tests that prove it; these and those of other pages exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-PAGE = (TESTS.parent / "docs" / "guarantees.md").read_text("utf-8")
+PAGE = (TESTS.parent / "docs" / "reference" / "guarantees.md").read_text("utf-8")
 PROMISED, _, _ = PAGE.partition("## Not promised")
 REFERENCE = re.compile(r"`([\w/]+\.py)::(\w+)`")
 OTHER_PAGES = [page.read_text("utf-8") for page in sorted((TESTS.parent / "docs" / "explanation").glob("*.md"))]

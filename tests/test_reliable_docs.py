@@ -12,7 +12,7 @@ from rsmq_django.core.reliable.library import FUNCTIONS
 from tests.redis_server import PrivateServer
 from tests.test_docs import NAMED_BLOCK, PYTHON_BLOCK, ROOT, Project
 
-PAGE = ROOT / "docs" / "reliable_queues.md"
+PAGE = ROOT / "docs" / "how-to" / "reliable_queues.md"
 
 
 def test_the_blocks_without_django_run_in_order(server: PrivateServer):

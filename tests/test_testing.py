@@ -53,7 +53,7 @@ def kit(settings: Any, request: pytest.FixtureRequest) -> Kit:
 
 
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
-    project = Project(tmp_path, ROOT / "docs" / "testing.md", "redis://nowhere.invalid")
+    project = Project(tmp_path, ROOT / "docs" / "how-to" / "testing.md", "redis://nowhere.invalid")
     queues = "RSMQ['QUEUES'] = {'default': {}, 'mail': {}, 'sensor-raw': {}}\n"
     project.write("settings.py", (tmp_path / "settings.py").read_text() + queues)
 
@@ -465,7 +465,7 @@ def test_a_dead_server_fails_the_test_instead_of_hanging(kit: Kit, settings: Any
 
 @pytest.mark.slow
 def test_nothing_remains_of_the_private_server(tmp_path: Path) -> None:
-    project = Project(tmp_path, ROOT / "docs" / "testing.md", "redis://nowhere.invalid")
+    project = Project(tmp_path, ROOT / "docs" / "how-to" / "testing.md", "redis://nowhere.invalid")
     said = project.python(
         "import os; from rsmq_django.testing import private_server_url\n"
         "print(private_server_url(), os.getpid())\n"

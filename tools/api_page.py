@@ -20,7 +20,7 @@ INTRODUCTION = """\
 # What projects import
 
 This page is generated from the modules by `python -m tools.api_page`. These names stay as they are between minor
-versions; everything else may change with any version. Settings are in [settings.md](../settings.md), commands in
+versions; everything else may change with any version. Settings are in [settings.md](settings.md), commands in
 [rsmqctl.md](rsmqctl.md).
 """
 DJANGOS = "Django's own, or that of its backport on Django 5.2."

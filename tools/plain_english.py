@@ -20,7 +20,7 @@ DEFAULT = ("rsmq_django", "docs", "README.md", "CHANGELOG.md", "SECURITY.md", "e
 SUFFIXES = {".css", ".html", ".js", ".lua", ".md", ".py", ".toml", ".txt"}
 SKIPPED_FOLDERS = {"__pycache__", "images", "locale", "migrations", "node_modules"}
 
-#: What to write instead -> the phrase. docs/glossary.md has the words of this project.
+#: What to write instead -> the phrase. docs/reference/glossary.md has the words of this project.
 PATTERNS = {
     "name the actor: another worker, a consumer": re.compile(
         r"\b(some|no|any)(body|one) "

@@ -54,7 +54,7 @@ TABLE_OR_NONE = Rule("a dictionary such as {'REPLICAS': 1}, or None", lambda val
 
 @dataclass(frozen=True, kw_only=True)
 class DurabilitySettings:
-    """What senders, and workers if wanted, wait for: docs/durability.md."""
+    """What senders, and workers if wanted, wait for: docs/how-to/durability.md."""
 
     #: Number of replicas that must have a write. None: only disks count.
     replicas: Annotated[int | None, REPLICAS_OR_NONE] = None
@@ -214,7 +214,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticsSettings:
-    """Statistics of workers: docs/metrics.md."""
+    """Statistics of workers: docs/how-to/metrics.md."""
 
     #: Counters and histograms per queue and task, reported once a second. They cost a twentieth of an empty task;
     #: charts and metrics are empty without them.
@@ -227,7 +227,7 @@ LOG_LENGTH = Rule(f"{_EVENTS.expects}, or None", lambda value: value is None or 
 
 @dataclass(frozen=True, kw_only=True)
 class EventSettings:
-    """The log of task attempts: docs/events.md."""
+    """The log of task attempts: docs/how-to/events.md."""
 
     #: Which attempts are logged: none, failed ones, failed ones and the last successes of each task, or all. The
     #: default is not all, because an event costs Redis about half as much as the rest of a message, and 170 bytes
@@ -248,7 +248,7 @@ class EventSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TracingSettings:
-    """OpenTelemetry spans: docs/metrics.md."""
+    """OpenTelemetry spans: docs/how-to/metrics.md."""
 
     #: Disabled by default, because it needs the extra `otel`, and a trace id adds 70 bytes to each message.
     enabled: Annotated[bool, FLAG] = False
@@ -270,7 +270,7 @@ OBJECTIVES = Rule(
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSettings:
-    """The Spark pipeline for the log of task attempts: docs/pipeline.md."""
+    """The Spark pipeline for the log of task attempts: docs/how-to/pipeline.md."""
 
     #: Directory of the archive. None is `rsmq_lake` below BASE_DIR.
     lake: Annotated[str | Path | None, PATH] = None

@@ -102,7 +102,7 @@ class Settings:
     statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     events: EventSettings = field(default_factory=EventSettings)
     tracing: TracingSettings = field(default_factory=TracingSettings)
-    #: Middleware of all tasks, outermost first: docs/middleware.md.
+    #: Middleware of all tasks, outermost first: docs/how-to/middleware.md.
     middleware: tuple[Any, ...] = ()
     #: Names of the topics; None allows any name.
     topics: frozenset[str] | None = None

@@ -131,7 +131,7 @@ class BulkSender:
         return list(zip(suffixes, delays, bodies, strict=True))
 
     def _calls(self, table: Rows, suffixes: list[str]) -> Iterator[bytes]:
-        """Yield the bodies of task calls (docs/message_format.md); the id of a task is that of its message."""
+        """Yield the bodies of task calls (docs/reference/message_format.md); a task has the id of its message."""
         tasks = table.get("task") or [self.options.task] * len(suffixes)
         begins = {task: f'{{"task":{json.dumps(task)},"id":' for task in set(tasks)}
         ids = map(json.dumps, table["task_id"]) if "task_id" in table else (f'"{suffix}"' for suffix in suffixes)

@@ -2,7 +2,7 @@
 
     {"task": "shop.tasks.send_receipt", "id": "pLq0...", "args": [], "kwargs": {"order_id": 7}}
 
-Only `task` is required. docs/message_format.md is the reference.
+Only `task` is required. docs/reference/message_format.md is the reference.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Unreadable(Exception):
 class Envelope:
     """One call of a task: its dotted path, its id, its arguments, and the data of features.
 
-    `meta` has one key per feature that was asked for (docs/message_format.md lists them), and is None for most calls.
+    `meta` has one key per feature that was asked for (docs/reference/message_format.md lists them), and is None for
+    most calls.
     """
 
     task: str

@@ -6,7 +6,7 @@
 Namespace and queue are signed, too: a program that can write to Redis cannot move a message from one queue to another,
 nor from one namespace to another. The first key seals, every key opens: to rotate keys, add a new one in front and
 remove the old one when the queue has no messages of it left. A message of a queue with keys that is not sealed with one
-of them never runs: it goes to the dead-letter queue. docs/security.md describes which attacks this prevents.
+of them never runs: it goes to the dead-letter queue. docs/how-to/security.md describes which attacks this prevents.
 
 The first version had no namespace: {"encrypted": ...} alone, and {"signed": ..., "signature": ...} with the HMAC over
 "rsmq:{queue}\\0{body}". It is written, beside the new one, and accepted until the day of OLD_SIGNATURES_UNTIL, for
@@ -108,7 +108,9 @@ def _verified(body: bytes, queue: QueueSettings, name: str, namespace: str, kind
     wrapper = _wrapper(body)
     text, proof, old = (wrapper.get(field) for field in ("signed", "signature_v2", "signature"))
     if not isinstance(text, str) or not (isinstance(proof, str) or isinstance(old, str)):
-        raise Unreadable("unsigned", f"queue {name!r} takes only signed messages; sign it as docs/security.md says")
+        raise Unreadable(
+            "unsigned", f"queue {name!r} takes only signed messages; sign it as docs/how-to/security.md says"
+        )
     signed = text.encode("utf-8", "surrogatepass")
     if isinstance(proof, str) and keyring(queue, name=name, namespace=namespace).verifies(proof, kind, content=signed):
         return signed

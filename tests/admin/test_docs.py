@@ -1,4 +1,4 @@
-"""The page docs/admin.md: its code runs, and it names every permission."""
+"""The page docs/how-to/admin.md: its code runs, and it names every permission."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from django.contrib.auth.models import Permission
 
 from rsmq_django.core import Queue
 
-PAGE = (Path(__file__).parents[2] / "docs" / "admin.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "admin.md").read_text("utf-8")
 
 
 def test_its_code_runs(mail: Queue, dead: Queue):

@@ -1,4 +1,4 @@
-"""The table of roles in docs/admin.md matches the code: each address is requested in each role."""
+"""The table of roles in docs/how-to/admin.md matches the code: each address is requested in each role."""
 
 import re
 from collections.abc import Iterator
@@ -97,7 +97,7 @@ def test_each_address_has_the_permissions_in_the_table_of_roles(roles: dict[str,
             if documented.get(pattern) != may:
                 wrong.append((name, may))
 
-    assert not wrong, f"correct the table of roles in docs/admin.md: {wrong}"
+    assert not wrong, f"correct the table of roles in docs/how-to/admin.md: {wrong}"
     assert not set(documented) - used
 
 

@@ -45,7 +45,7 @@ def test_node_program_pushes_waits_acknowledges_and_leaves_unfinished_messages(c
 def test_example_of_the_documentation_runs_in_node(client: Client):
     require_node()
     load_functions(client)
-    page = (PEER.parents[2] / "docs" / "reliable_queues.md").read_text("utf-8")
+    page = (PEER.parents[2] / "docs" / "how-to" / "reliable_queues.md").read_text("utf-8")
     [example] = re.findall(r"^```js\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     program = f"""
       const client = require("redis").createClient({{ path: process.argv[1] }});

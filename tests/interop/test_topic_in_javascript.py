@@ -1,4 +1,4 @@
-"""The client of topics that docs/topics.md shows in JavaScript, run by Node, beside ours."""
+"""The client of topics that docs/how-to/topics.md shows in JavaScript, run by Node, beside ours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.redis_server import PrivateServer
 
 pytestmark = pytest.mark.interop
 HERE = Path(__file__).parent
-PAGE = HERE.parent.parent / "docs" / "topics.md"
+PAGE = HERE.parent.parent / "docs" / "how-to" / "topics.md"
 
 PROGRAM = """
 const client = createClient({ path: process.argv[2] });

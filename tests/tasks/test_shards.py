@@ -55,7 +55,7 @@ def lengths(name: str = "default") -> list[int]:
 
 
 def shard_of(text: str) -> int:
-    """Compute the shard of a key as docs/queues.md tells programs in other languages."""
+    """Compute the shard of a key as docs/how-to/queues.md tells programs in other languages."""
     return zlib.crc32(text.encode()) % SHARDS
 
 

@@ -1,4 +1,4 @@
-"""Every kind of finding: how bad it is, why it matters, and what a repair does. docs/doctor.md explains each."""
+"""Every kind of finding: how bad it is, why it matters, and what a repair does. docs/how-to/doctor.md explains each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ KINDS = {
         "nothing can be sent, received or acknowledged; start or reconnect replicas, or lower min-replicas-to-write. A "
         "good replica has answered within min-replicas-max-lag",
     ),
-    "not-durable": FindingKind(ERROR, "calls raise NotConfirmed or are refused; docs/durability.md has the conditions"),
+    "not-durable": FindingKind(
+        ERROR, "calls raise NotConfirmed or are refused; docs/how-to/durability.md has the conditions"
+    ),
     "left-out-shard": FindingKind(WARNING, "no worker receives its messages; raise SHARDS until they are processed"),
     "evicting-policy": FindingKind(
         WARNING,

@@ -30,7 +30,7 @@ class Severity(IntEnum):
 class Finding:
     """One problem, or one piece of information."""
 
-    #: The kind; all kinds are listed in catalogue.py and docs/doctor.md.
+    #: The kind; all kinds are listed in catalogue.py and docs/how-to/doctor.md.
     id: str
     severity: Severity
     #: A queue's name, a key, or "server".

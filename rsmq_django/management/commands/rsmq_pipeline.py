@@ -80,7 +80,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 events were lost, 4 another run 
 class Command(SuggestingCommand):
     """The management command."""
 
-    help = "Archives and analyses the log of task attempts with Spark (docs/pipeline.md)."
+    help = "Archives and analyses the log of task attempts with Spark (docs/how-to/pipeline.md)."
     requires_system_checks: tuple[str, ...] = ()
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:

@@ -42,7 +42,7 @@ examples:
   manage.py rsmq_worker --processes 4 --threads 1 --max-tasks 1000 --max-memory 500
                                                for CPU-bound or leaking tasks: replace processes regularly
   manage.py rsmq_worker --health-port 0.0.0.0:8080 --pid-file /run/worker.pid
-                                               for Kubernetes or systemd: see docs/operations.md
+                                               for Kubernetes or systemd: see docs/how-to/operations.md
 
 A supervisor runs --processes worker processes, each of which runs up to --threads functions and --async-tasks
 coroutines at the same time. A worker process that dies is replaced, and its tasks start again in about a second.

@@ -216,7 +216,7 @@ def _log_error(text: str, args: tuple[object, ...], traceback_text: str, extra: 
 
 
 def log_fields(attempt: AttemptState, outcome: Outcome) -> dict[str, Any]:
-    """Return an outcome as fields of a log record; docs/metrics.md explains them. Arguments are never included."""
+    """Return an outcome as fields of a log record, never with arguments; docs/how-to/metrics.md explains them."""
     delivery, envelope = attempt.delivery, attempt.envelope
     fields: dict[str, Any] = {
         "rsmq_event": event_name(outcome),

@@ -22,7 +22,7 @@ from rsmq_django.core.tasks.workflows import create
 from rsmq_django.core.topic import Topic
 from tests.redis_server import PrivateServer
 
-DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text("utf-8")
+DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "how-to" / "doctor.md").read_text("utf-8")
 OLD_ID = "g73zkl38qz" + "A" * 22
 
 

@@ -20,7 +20,7 @@ from rsmq_django.core.keys import queue_keys
 from tests.core.queue.test_acl import COMMON, ROLES
 from tests.redis_server import PrivateServer
 
-DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text("utf-8")
+DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "how-to" / "doctor.md").read_text("utf-8")
 ID, OTHER_ID = "g73zkl38qz" + "A" * 22, "g73zkl38qz" + "B" * 22
 PLAIN: dict[Any, Any] = {"vt": "30", "delay": "0", "maxsize": "65536", "created": "1", "modified": "1"}
 #: Every damage that can be mended, and what of it exists: subject and kind of finding.

@@ -1,4 +1,4 @@
-"""The access list that docs/topics.md recommends is enough for everything, and gives nothing beside the topic."""
+"""The access list in docs/how-to/topics.md is enough for everything, and gives nothing beside the topic."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from rsmq_django.core.topic import NewMessage, Retention, Topic
 from tests.core.topic.conftest import bodies
 from tests.redis_server import PrivateServer
 
-PAGE = Path(__file__).parents[3] / "docs" / "topics.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "topics.md"
 
 
 @pytest.fixture

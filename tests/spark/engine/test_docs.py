@@ -1,4 +1,4 @@
-"""The blocks of docs/pipeline.md that use Spark run in order."""
+"""The blocks of docs/how-to/pipeline.md that use Spark run in order."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from rsmq_django.spark.options import _KNOWN
 
 pytestmark = pytest.mark.spark
 
-PAGE = (Path(__file__).parents[3] / "docs" / "pipeline.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "pipeline.md").read_text("utf-8")
 ALL_BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 BLOCKS = [block for block in ALL_BLOCKS if "spark" in block and "RSMQ = " not in block]
 

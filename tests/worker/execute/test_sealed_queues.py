@@ -155,7 +155,7 @@ def test_no_part_of_an_encrypted_call_is_in_redis_in_plain_text(configure: Confi
 @pytest.mark.interop
 def test_a_program_in_another_language_can_sign_as_documented(configure: Configure):
     configure(payments=SIGNED)
-    page = (ROOT / "docs" / "security.md").read_text("utf-8")
+    page = (ROOT / "docs" / "how-to" / "security.md").read_text("utf-8")
     (script,) = re.findall(r"^```js\n(.*?)^await ", page, re.MULTILINE | re.DOTALL)
     seen: list[int] = []
     path = declare(queue_name="payments")(lambda order_id: seen.append(order_id)).module_path

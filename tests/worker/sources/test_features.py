@@ -1,4 +1,4 @@
-"""The table of features by source in docs/tasks.md: each cell is true."""
+"""The table of features by source in docs/how-to/tasks.md: each cell is true."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.workshop import Configure, dead_letters, declare, new_worker, work
 
-DOCS = Path(__file__).parents[3] / "docs/tasks.md"
+DOCS = Path(__file__).parents[3] / "docs/how-to/tasks.md"
 YES, RAISES = "yes", "raises"
 
 
