@@ -8,9 +8,10 @@ from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..conf.schedules import MAX_NAME_CHARACTERS, YEAR_S, Schedule, is_name
+from ..conf.schedules import MAX_NAME_CHARACTERS, Schedule, is_name
 from ..conf.settings import project_zone
 from ..conf.timetable import is_cron, is_zone
+from ..core.limits import YEAR_S
 
 #: What to do with missed ticks, as they are stored and in words.
 MISSED = (

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Annotated, Any
 
+from ..core.limits import YEAR_S
 from .options import QUEUE_NAME, TEXT, OptionReader, Problem, Rule, one_of, seconds, shown, whole
 from .problem_ids import NO_TIME, UNKNOWN_OPTION, WRONG_NAME, WRONG_VALUE
 from .timetable import Cron, Every, Timetable, is_cron, is_zone
@@ -19,7 +20,6 @@ from .timetable import Cron, Every, Timetable, is_cron, is_zone
 MAX_NAME_CHARACTERS = 200
 
 MISSED = ("skip", "once", "all")
-YEAR_S = 31_622_400
 #: Key of the signature in a stored definition: proof that a process with the queue's keys wrote it.
 SIGNATURE = "SIGNATURE"
 

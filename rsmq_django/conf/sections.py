@@ -18,6 +18,7 @@ from ..core.limits import (
     MOST_SHARDS,
     TIME_UNITS,
     UNLIMITED,
+    YEAR_S,
     TimeUnit,
 )
 from ..core.queue.bands import MOST_LANES
@@ -174,7 +175,7 @@ class TaskSettings:
     #: deployment. 0: they go to the dead-letter queue at once.
     unknown_task_grace_s: Annotated[float, seconds(least=0, most=604_800)] = 900.0
     #: A day: results can be read the next morning, and Redis does not fill up with them. 0 stores none.
-    result_ttl_s: Annotated[int, whole("seconds", least=0, most=31_622_400)] = 86_400
+    result_ttl_s: Annotated[int, whole("seconds", least=0, most=YEAR_S)] = 86_400
     #: Maximum size of a return value as JSON. A longer value would delay the outcomes of other tasks; store it
     #: elsewhere and return its id.
     max_result_bytes: Annotated[int, whole("bytes", least=2, most=MAX_BODY_BYTES)] = 1_048_576
@@ -192,7 +193,7 @@ class OutboxSettings:
     #: Maximum time between polls of the table. PostgreSQL notifies the relay at once.
     poll_interval_s: Annotated[float, seconds(least=0.01, most=3600)] = 0.5
     #: A day: to be able to check which messages were sent, and when.
-    keep_sent_s: Annotated[int, whole("seconds", least=0, most=31_622_400)] = 86_400
+    keep_sent_s: Annotated[int, whole("seconds", least=0, most=YEAR_S)] = 86_400
     #: A month: a dead letter may be redriven that late, and must still be recognised.
     keep_done_s: Annotated[int, whole("seconds", least=60, most=316_224_000)] = 2_592_000
 

@@ -16,6 +16,8 @@ TimeUnit = Literal["s", "ms"]
 TIME_UNITS: tuple[TimeUnit, ...] = ("s", "ms")
 
 MAX_SECONDS = 9_999_999
+#: 366 days, for what is kept or repeats.
+YEAR_S = 31_622_400
 MIN_MAX_SIZE_BYTES = 1024
 MAX_MAX_SIZE_BYTES = 65536
 UNLIMITED = -1

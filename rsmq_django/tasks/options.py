@@ -10,7 +10,7 @@ from typing import Literal, TypedDict, TypeGuard, get_args
 from django.conf import settings
 
 from ..core import Durability
-from ..core.limits import MAX_BATCH
+from ..core.limits import MAX_BATCH, MAX_SECONDS, YEAR_S
 from .call_key import By, check_is_list
 from .limits import Limit, check_limits
 from .retry import Backoff, RetryPolicy, exponential, wrong_backoff
@@ -18,6 +18,7 @@ from .unique import Unique
 
 MAX_TAG_LENGTH = 100
 MOST_ATTEMPTS = 1_000_000
+LEAST_SECONDS = 0.001
 #: When an outcome is settled: together with others within milliseconds, or before the next attempt starts.
 Ack = Literal["batch", "each"]
 
@@ -110,8 +111,8 @@ class TaskOptions:
             raise ValueError(
                 f"max_attempts is {self.max_attempts!r}; it must be a whole number from 1 to {MOST_ATTEMPTS}"
             )
-        _check("timeout_s", self.timeout_s, at_least=0.001)
-        _check("hard_timeout_s", self.hard_timeout_s, at_least=0.001)
+        _check_seconds("timeout_s", self.timeout_s)
+        _check_seconds("hard_timeout_s", self.hard_timeout_s)
         if self.timeout_s is not None and self.hard_timeout_s is not None and self.hard_timeout_s <= self.timeout_s:
             raise ValueError(
                 f"hard_timeout_s is {self.hard_timeout_s!r} and timeout_s is {self.timeout_s!r}; it must be longer, so "
@@ -119,12 +120,13 @@ class TaskOptions:
             )
         if not isinstance(self.dead_letter_queue, str | Discard | None):
             raise ValueError(f"dead_letter_queue is {self.dead_letter_queue!r}; it must be a queue's name or DISCARD")
-        _check("result_ttl_s", self.result_ttl_s, at_least=0)
+        if self.result_ttl_s is not None and not _is_kept_time(self.result_ttl_s):
+            raise ValueError(f"result_ttl_s is {self.result_ttl_s!r}; it must be whole seconds from 0 to {YEAR_S}")
         if self.once and not _has_inbox():
             raise ValueError("once=True needs a table: add 'rsmq_django.outbox' to INSTALLED_APPS and migrate")
         if self.unique is not None and not isinstance(self.unique, Unique):
             raise ValueError(f"unique is {self.unique!r}; it must be a Unique(...)")
-        _check("expires_in_s", self.expires_in_s, at_least=0.001)
+        _check_seconds("expires_in_s", self.expires_in_s)
         _check_tags(self.tags)
         if isinstance(self.aliases, str) or not all(isinstance(each, str) and each for each in self.aliases):
             raise ValueError(f"aliases is {self.aliases!r}; it must be a list of dotted paths")
@@ -199,10 +201,12 @@ def _check_classes(name: str, classes: ExceptionClasses) -> None:
             raise ValueError(f"{name} has {each!r}; it must be an exception class or a tuple of them")
 
 
-def _check(name: str, value: float | None, *, at_least: float) -> None:
+def _check_seconds(name: str, value: float | None) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{name} is {value!r}; it must be a number of at least {at_least}")
-    if not value >= at_least:
-        raise ValueError(f"{name} is {value!r}; it must be at least {at_least}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not LEAST_SECONDS <= value <= MAX_SECONDS:
+        raise ValueError(f"{name} is {value!r}; it must be seconds from {LEAST_SECONDS} to {MAX_SECONDS}")
+
+
+def _is_kept_time(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= YEAR_S
