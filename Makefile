@@ -61,7 +61,7 @@ test: ## run the tests on both ends of the supported Pythons and Djangos (SLOW=1
 	@$(PYTHON) tools/run_parts.py $(TEST_PARTS)
 
 # Each part runs even if others fail, also to install; parts joined by a plus sign run in parallel.
-TEST_PARTS = test-default test-other test-django60 test-instructions test-spark+test-browser $(if $(SLOW),test-spark-slow)
+TEST_PARTS = test-default test-other test-django60 test-django-suite test-instructions test-spark+test-browser $(if $(SLOW),test-spark-slow)
 
 # All environments of the tests, in parallel: an installation uses one core.
 environments:
@@ -107,6 +107,20 @@ test-django60: ## run the tests that depend most on Django with Django 6.0
 	        $(DJANGO_60_TESTS) $(ARGS); \
 	done; \
 	echo "SKIPPED the tests on Django 6.0: they need Python 3.12 or newer (make test-other)"; \
+	test -z "$$CI"
+
+# Of the release that is installed: its source distribution has the tests, its wheel has not.
+test-django-suite: ## run Django's own tests of its Tasks framework on our backend
+	@for venv in .venv-other .venv; do \
+	    version=$$($$venv/bin/python -c 'import django.tasks; print(django.__version__)' 2>/dev/null) || continue; \
+	    suite=$$venv/.django-suite-$$version; \
+	    test -d $$suite || { rm -rf $$suite.part && mkdir $$suite.part && $$venv/bin/python -m pip download --quiet \
+	        --disable-pip-version-check --no-deps --no-binary :all: --dest $$suite.part django==$$version && \
+	        tar -xzf $$suite.part/*.tar.gz -C $$suite.part --strip-components 1 django-$$version/tests/tasks && \
+	        mv $$suite.part $$suite; } || exit 1; \
+	    DJANGO_SUITE=$(CURDIR)/$$suite/tests exec $$venv/bin/python -m pytest -q tests/django_suite $(ARGS); \
+	done; \
+	echo "SKIPPED Django's own tests: they need Django 6.0 or newer (make test-other)"; \
 	test -z "$$CI"
 
 # Spark is 450 MB and needs Java, so it has its own environment, on one Python. One process: sessions are slow to
@@ -259,4 +273,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark environments test test-default test-other test-matrix test-sid test-django60 release-check test-instructions record-instructions test-faults test-simulation test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark
+.PHONY: help demo demo-spark environments test test-default test-other test-matrix test-sid test-django60 test-django-suite release-check test-instructions record-instructions test-faults test-simulation test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark

@@ -6,7 +6,6 @@ docs/reference/settings.md explains every id.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,7 +20,6 @@ from django.utils.version import get_version_tuple
 
 from .conf.caches import cache_url
 from .conf.options import nearest, shown
-from .conf.sections import TaskSettings
 from .conf.settings import ConnectionSettings, Settings, read_settings
 from .conf.timetable import can_read_cron
 from .core import RsmqError
@@ -139,15 +137,14 @@ def check_backend() -> Iterator[CheckMessage]:
 
 
 def check_backend_options() -> Iterator[CheckMessage]:
-    """Check that no RSMQBackend has OPTIONS: it reads none, and its defaults are in RSMQ["TASKS"]."""
+    """Check the OPTIONS of each RSMQBackend."""
+    from .tasks.backend_options import read_backend_options  # tasks import the application's settings
+
     for alias, backend in _backends().items():
         if backend.get("BACKEND") != BACKEND:
             continue
-        for name in backend.get("OPTIONS") or ():
-            said = f"TASKS[{alias!r}]['OPTIONS'] has {shown(name)}, and RSMQBackend has no options."
-            known = [field.name.upper() for field in fields(TaskSettings)]
-            hint = f"Options of tasks belong into RSMQ['TASKS']. {nearest(name, known)}"
-            yield checks.Error(said, hint=hint, id="rsmq.E014")
+        for said, hint in read_backend_options(alias, backend.get("OPTIONS", {})).problems:
+            yield checks.Error(f"{said}.", hint=hint, id="rsmq.E014")
 
 
 def check_task_queues(settings: Settings) -> Iterator[CheckMessage]:

@@ -164,7 +164,7 @@ def test_a_queue_of_tasks_must_be_configured(settings):
     assert "Did you mean 'mail'?" in message.hint
 
 
-def test_an_option_of_the_backend_is_an_error_with_the_nearest_option_of_tasks(settings):
+def test_an_unknown_option_of_the_backend_is_an_error_with_the_nearest_one(settings):
     settings.RSMQ = {**SERVER, "QUEUES": {"mail": {}}}
     settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"max_atempts": 3}}}
 
@@ -172,7 +172,29 @@ def test_an_option_of_the_backend_is_an_error_with_the_nearest_option_of_tasks(s
 
     assert message.id == "rsmq.E014"
     assert "'max_atempts'" in message.msg
-    assert message.hint == "Options of tasks belong into RSMQ['TASKS']. Did you mean 'MAX_ATTEMPTS'?"
+    assert message.hint == "Did you mean 'max_attempts'?"
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "hint"),
+    [
+        (["max_attempts"], "['OPTIONS'] is of type list", "It must be a dictionary."),
+        ({"max_attempts": 0}, "['OPTIONS']['max_attempts'] cannot be used", "max_attempts is 0"),
+        ({"backoff": "tests.missing.wait"}, "['OPTIONS']['backoff'] cannot be used", "No module named"),
+        ({"backoff": 5}, "['OPTIONS']['backoff'] cannot be used", "write fixed(5)"),
+        ({"retry_on": ["builtins.print"]}, "['OPTIONS']['retry_on'] cannot be used", "must be an exception class"),
+        ({"enqueue_on_commit": "archive"}, "['OPTIONS']['enqueue_on_commit'] cannot be used", "an alias in DATABASES"),
+        ({"timeout_s": 9, "hard_timeout_s": 5}, "['OPTIONS'] cannot be used", "it must be longer"),
+    ],
+)
+def test_an_option_of_the_backend_with_a_wrong_value_is_an_error_that_names_it(settings, options, said, hint):
+    settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": options}}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.E014"
+    assert said in message.msg
+    assert hint in message.hint
 
 
 def test_the_queue_that_django_allows_by_default_must_be_configured(settings):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 from django.utils.text import get_text_list
 from django.utils.translation import gettext as _
@@ -13,7 +13,7 @@ from ..conf.timetable import in_words
 from ..tasks.call_key import By
 from ..tasks.limits import Concurrency, Limit
 from ..tasks.options import DISCARD, TaskOptions
-from ..tasks.retry import exponential
+from ..tasks.retry import AttemptBackoff, Backoff, exponential
 from ..tasks.unique import Unique
 from .formats import as_number, visible
 
@@ -89,10 +89,10 @@ def _of_runs(options: TaskOptions) -> Said:
         yield _("Acknowledged"), _("each run before the next one begins")
 
 
-def _backoff(backoff: Callable[[int], float]) -> str:
+def _backoff(backoff: Backoff) -> str:
     if not isinstance(backoff, exponential):
         if getattr(backoff, "__module__", "") == exponential.__module__:  # made by fixed()
-            return _("%(time)s after each failure") % {"time": in_words(backoff(1))}
+            return _("%(time)s after each failure") % {"time": in_words(cast("AttemptBackoff", backoff)(1))}
         return _("computed by %(function)s") % {"function": _name(backoff)}
     times = {"first": in_words(backoff.first_s), "most": in_words(backoff.max_s), "factor": f"{backoff.factor:g}"}
     return _("%(first)s, then %(factor)s times as long after each failure, at most %(most)s") % times

@@ -27,6 +27,7 @@ from ..core.ids import random_suffixes
 from ..core.keys import queue_keys
 from ..core.limits import MAX_BATCH
 from .arguments import check_arguments
+from .backend_options import read_backend_options
 from .compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -65,6 +66,10 @@ class RSMQBackend(BaseTaskBackend):
 
     def __init__(self, alias: str, params: Any) -> None:
         super().__init__(alias, params)
+        options = read_backend_options(alias, self.options)
+        self.task_defaults = options.task_defaults
+        self.enqueue_on_commit = options.enqueue_on_commit
+        self._problems = options.problems
         #: Tasks by their identity, which `using()` changes, and the settings under which they were validated.
         self._checked: dict[int, Any] = {}
         self._checked_under: object = None
@@ -76,8 +81,8 @@ class RSMQBackend(BaseTaskBackend):
         check_no_consumer(task.module_path, task.queue_name)
         if self.queues and task.queue_name not in self.queues:
             raise InvalidTask(
-                f"Task {task.module_path}: TASKS[{self.alias!r}] does not allow queue {task.queue_name!r}; add it to "
-                "its 'QUEUES', or write 'QUEUES': [] to allow every queue of RSMQ"
+                f"Task {task.module_path}: Queue {task.queue_name!r} is not valid for backend. Add it to the 'QUEUES' "
+                f"of TASKS[{self.alias!r}], or write 'QUEUES': [] to allow every queue of RSMQ"
             )
         check_shards(task)
         _check_types(task)
@@ -95,6 +100,8 @@ class RSMQBackend(BaseTaskBackend):
     def _validate_to_send(self, task: Any) -> None:
         if not apps.is_installed("rsmq_django"):
             raise ImproperlyConfigured(f"{self._is_not_installed()}; nothing was sent. {ADD_IT}")
+        if self._problems:
+            raise ImproperlyConfigured("; ".join(f"{said}: {hint}" for said, hint in self._problems))
         self.validate_task(task)
 
     # -- Sending ------------------------------------------------------------------------------------------------------

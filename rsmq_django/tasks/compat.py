@@ -44,14 +44,14 @@ _djangos_own: list[object] = []
 _signals_logger = logging.getLogger("django.tasks" if HAS_NATIVE_TASKS else "django_tasks")
 
 
-def anybody_listens(signal: Signal) -> bool:
-    """Return whether sending a task signal would have an effect.
+def anybody_listens(signal: Signal, *, has_failed: bool = False) -> bool:
+    """Return whether sending a task signal would have an effect; `has_failed`: it would say that a task has failed.
 
     Django connects a receiver of its own to each, which only logs. Where that log is off without other receivers, a
     worker need not make a `TaskResult` for every message, nor a sender call the receiver.
     """
     receivers = signal.receivers
-    if len(receivers) != 1 or _signals_logger.isEnabledFor(_logged_at(signal)):
+    if len(receivers) != 1 or _signals_logger.isEnabledFor(_logged_at(signal, has_failed)):
         return bool(receivers)
     (only,) = receivers
     if only not in _djangos_own and _is_djangos(only[1]):
@@ -59,7 +59,9 @@ def anybody_listens(signal: Signal) -> bool:
     return only not in _djangos_own
 
 
-def _logged_at(signal: Signal) -> int:
+def _logged_at(signal: Signal, has_failed: bool) -> int:
+    if has_failed:
+        return logging.ERROR
     return logging.DEBUG if signal is task_enqueued else logging.INFO
 
 

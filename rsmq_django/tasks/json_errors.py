@@ -53,7 +53,8 @@ def _problems(value: Any, where: str, depth: int) -> Iterator[str]:
     else:
         name = type(value).__name__
         article = "an" if name[0] in "aeioAEIO" else "a"
-        yield f"{where} is {article} {name}, which JSON lacks; pass {_instead(value)}"
+        # Django's own error for it begins with the same words.
+        yield f"Unsupported type: {where} is {article} {name}, which JSON lacks; pass {_instead(value)}"
 
 
 def _instead(value: Any) -> str:

@@ -16,6 +16,7 @@ from .limits import Limit, check_limits
 from .retry import Backoff, RetryPolicy, exponential, wrong_backoff
 from .unique import Unique
 
+DEFAULT_BACKOFF = exponential()
 MAX_TAG_LENGTH = 100
 MOST_ATTEMPTS = 1_000_000
 LEAST_SECONDS = 0.001
@@ -72,7 +73,7 @@ class TaskOptions:
 
     #: Maximum number of attempts; 1 means no retry.
     max_attempts: int | None = None
-    backoff: Backoff = exponential()
+    backoff: Backoff = DEFAULT_BACKOFF
     retry_on: ExceptionClasses = BaseException
     give_up_on: ExceptionClasses = ()
     #: An attempt that takes longer is stopped with TaskTimeout and counts as a failure.

@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from ..conf.settings import get_settings
 from .compat import InvalidTask
 from .options import TaskOptions
+from .retry import exponential, refuse_result_backoff
 from .task import find_task, registered_tasks
 from .topic_task import TopicTask, registered_topic_tasks
 
@@ -248,6 +249,7 @@ def consumer(queue_name: str, *, primary: bool = True, takes_calls: bool = False
 
     def declare(function: F) -> F:
         if primary:
+            refuse_result_backoff(options.get("backoff", exponential()), f"consumer {function.__qualname__}")
             register_consumer(Consumer(function, queue_name, TaskOptions(**options), takes_calls))
         else:
             register_follower(Consumer(function, queue_name, TaskOptions()))

@@ -1,15 +1,21 @@
 """Retry policies: whether and when a failed task runs again. Pure: no clock, no Redis, no Django.
 
-A backoff is any function from the number of the attempt that failed (1, 2, 3 ...) to seconds.
+A backoff is any function from the number of the attempt that failed (1, 2, 3 ...) to seconds; or, in the form proposed
+for Django, a function from the exception and the task's result to seconds, or to None for no further attempt.
 """
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeGuard
 
-Backoff = Callable[[int], float]
+AttemptBackoff = Callable[[int], float]
+#: From the exception and the result of the call, with this attempt and its error; None: no further attempt.
+ResultBackoff = Callable[[BaseException, Any], float | None]
+Backoff = AttemptBackoff | ResultBackoff
 
 
 class Retry(Exception):
@@ -55,7 +61,28 @@ def wrong_backoff(backoff: object) -> str:
     return f"backoff is {backoff!r}; it must be a function of the attempt that returns seconds{way}"
 
 
-def fixed(seconds: float) -> Backoff:
+def refuse_result_backoff(backoff: Backoff, what: str) -> None:
+    """Raise ValueError for a backoff that takes a result, where a message has none."""
+    if takes_result(backoff):
+        raise ValueError(
+            f"the backoff of {what} takes an exception and a result, and its messages have no result; write a function "
+            "of the attempt, such as exponential()"
+        )
+
+
+def takes_result(backoff: Backoff) -> TypeGuard[ResultBackoff]:
+    """Return whether a backoff takes the exception and the result: it has two parameters without a default."""
+    if isinstance(backoff, exponential):
+        return False
+    try:
+        parameters = inspect.signature(backoff).parameters.values()
+    except (TypeError, ValueError):  # some functions written in C
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in positional and each.default is each.empty for each in parameters) == 2
+
+
+def fixed(seconds: float) -> AttemptBackoff:
     """Wait the same number of seconds after each failure."""
     _check("seconds", seconds, at_least=0)
     return lambda attempt: seconds
@@ -114,10 +141,21 @@ class RetryPolicy:
             cause = cause.__cause__
         return not _is_one_of(error, self.retry_on)
 
-    def wait_s(self, attempt: int, error: BaseException) -> float:
-        """Return how long to wait after failed attempt number `attempt`."""
-        asked_for = error.after_s if isinstance(error, Retry) else None
-        return max(0.0, float(self.backoff(attempt) if asked_for is None else asked_for))
+    def wait_s(self, attempt: int, error: BaseException, result: Callable[[], Any] | None = None) -> float | None:
+        """Return how long to wait after failed attempt number `attempt`; None: the backoff wants no other attempt.
+
+        `result` returns the result of the call, for a backoff that takes it.
+        """
+        wait_s = error.after_s if isinstance(error, Retry) else None
+        if wait_s is None:
+            backoff: Any = self.backoff
+            if takes_result(self.backoff):
+                wait_s = backoff(error, result() if result is not None else None)
+                if wait_s is None:
+                    return None
+            else:
+                wait_s = backoff(attempt)
+        return max(0.0, float(wait_s))
 
 
 def _is_one_of(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:

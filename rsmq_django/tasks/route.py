@@ -62,6 +62,8 @@ class Destination:
     request: PreparedCall[str] | None
     #: Maximum number of attempts in the messages, if using() has changed the declared one; None: not in them.
     max_attempts: int | None
+    #: The database whose transaction the calls wait for: True for the default one, an alias, or False for none.
+    enqueue_on_commit: bool | str
 
     def delay_ms(self) -> Argument:
         """Return the delay from now in ms, or the unit of the queue's own delay, to use that."""
@@ -126,7 +128,13 @@ def _find_route(task: Task[..., Any], lane: int | None, shard: int | None = None
         safe_size_bytes=settings.max_size_bytes if settings.max_size_bytes >= 0 else MAX_BODY_BYTES,
         request=_request(queue, channel, waiting, keeps_result) if is_plain and task.run_after is None else None,
         max_attempts=max_attempts,
+        enqueue_on_commit=_enqueue_on_commit(task),
     )
+
+
+def _enqueue_on_commit(task: Task[..., Any]) -> bool | str:
+    own: bool | str | None = getattr(task.get_backend(), "enqueue_on_commit", None)  # other backends have none
+    return get_settings().tasks.enqueue_on_commit if own is None else own
 
 
 def _find_client(task: Task[..., Any], settings: QueueSettings, queue: Queue, shard: int | None) -> Client:

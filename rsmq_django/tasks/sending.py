@@ -25,7 +25,7 @@ def hand_over_one(outgoing: Outgoing, *, then: Callable[[Sent], object]) -> None
     if outgoing.route.settings.outbox:
         hand_over([outgoing], then=then)
         return
-    connection = _in_transaction()
+    connection = _in_transaction(outgoing.route.enqueue_on_commit)
     if connection is not None:
         send_at_commit(connection, [outgoing], then, send=send_each)
     else:
@@ -39,8 +39,9 @@ def hand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], object] = l
         sent = Sent([task_id for batch in batches for task_id in batch.ids])
         after_commit(lambda: then(sent), "the news of calls in the outbox")
         return
+    database = _database_of(batches)
     batches = [portion for batch in batches for portion in in_portions(batch)]
-    connection = _in_transaction()
+    connection = _in_transaction(database)
     if connection is not None:
         send_at_commit(connection, batches, then, send=send_each)
     else:
@@ -49,12 +50,16 @@ def hand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], object] = l
 
 async def ahand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], object] = lambda sent: None) -> Sent | None:
     """See hand_over(). Returns the sent calls; None before a commit: `then` gets them after it."""
-    if await in_transaction(lambda: hand_over(batches, then=then)):
+    if await in_transaction(lambda: hand_over(batches, then=then), _database_of(batches)):
         return None
     if _uses_outbox(batches):
         await sync_to_async(_write_to_outbox)(batches)
         return Sent([task_id for batch in batches for task_id in batch.ids])
     return await asend_all([portion for batch in batches for portion in in_portions(batch)])
+
+
+def _database_of(batches: Sequence[Outgoing]) -> bool | str | None:
+    return batches[0].route.enqueue_on_commit if batches else None
 
 
 def _uses_outbox(batches: Sequence[Outgoing]) -> bool:
@@ -92,30 +97,30 @@ def after_commit(do: Callable[[], Any], what: str) -> None:
         do()  # not with on_commit(), which would connect to the database only to find no open transaction
 
 
-async def in_transaction(do: Callable[[], object]) -> bool:
+async def in_transaction(do: Callable[[], object], database: bool | str | None = None) -> bool:
     """Call `do` in the thread of the transaction that this coroutine runs in; return False if there is none.
 
     Django's transactions belong to a thread and span no await. But synchronous code that has opened one may run a
     coroutine by async_to_sync(); it waits in its thread for the end of that, and sync_to_async() leads there.
     """
-    if is_in_transaction():
+    if is_in_transaction(database):
         do()
         return True
     if getattr(AsyncToSync.executors, "current", None) is None:
         return False  # no synchronous caller, so no thread has a transaction for this coroutine
-    return await sync_to_async(_if_in_transaction)(do)
+    return await sync_to_async(_if_in_transaction)(do, database)
 
 
-def _if_in_transaction(do: Callable[[], object]) -> bool:
-    is_open = is_in_transaction()
+def _if_in_transaction(do: Callable[[], object], database: bool | str | None) -> bool:
+    is_open = is_in_transaction(database)
     if is_open:
         do()
     return is_open
 
 
-def is_in_transaction() -> bool:
-    """Return whether enqueue() would wait for the commit of an open transaction."""
-    return _in_transaction() is not None
+def is_in_transaction(database: bool | str | None = None) -> bool:
+    """Return whether enqueue() would wait for the commit of an open transaction, on the configured database or this."""
+    return _in_transaction(database) is not None
 
 
 def is_only_of_test() -> bool:
@@ -125,9 +130,10 @@ def is_only_of_test() -> bool:
     return bool(blocks) and all(getattr(block, "_from_testcase", False) for block in blocks)
 
 
-def _in_transaction() -> BaseDatabaseWrapper | None:
-    """Return the connection of the configured database while a transaction is open on it."""
-    database = get_settings().tasks.enqueue_on_commit
+def _in_transaction(database: bool | str | None = None) -> BaseDatabaseWrapper | None:
+    """Return the connection of a database, by default the configured one, while a transaction is open on it."""
+    if database is None:
+        database = get_settings().tasks.enqueue_on_commit
     if database is False:
         return None
     connection = transaction.get_connection(DEFAULT_DB_ALIAS if database is True else str(database))

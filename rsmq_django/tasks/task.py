@@ -15,13 +15,23 @@ from django.utils.module_loading import import_string
 
 from ..conf.options import nearest
 from ..core import Durability
+from .backend_options import with_defaults
 from .batch import BatchCall
 from .call_key import By, check_names
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, InvalidTask, TaskResult, task_backends
 from .foreign_words import CALLED, TASK_WORDS, missing_attribute
 from .limits import Limit, check_limit_names
-from .options import CALL_OPTIONS, Ack, CallOptions, Discard, ExceptionClasses, OptionArguments, TaskOptions
-from .retry import Backoff, exponential
+from .options import (
+    CALL_OPTIONS,
+    DEFAULT_BACKOFF,
+    Ack,
+    CallOptions,
+    Discard,
+    ExceptionClasses,
+    OptionArguments,
+    TaskOptions,
+)
+from .retry import Backoff
 from .running import TaskContext
 from .unique import Unique
 
@@ -40,7 +50,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     """A task of an RSMQ backend. The options beyond Django's own are those of `TaskOptions`."""
 
     max_attempts: int | None = None
-    backoff: Backoff = exponential()
+    backoff: Backoff = DEFAULT_BACKOFF
     retry_on: ExceptionClasses = BaseException
     give_up_on: ExceptionClasses = ()
     timeout_s: float | None = None
@@ -61,7 +71,9 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     options: TaskOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        options = TaskOptions(**{name: getattr(self, name) for name in OPTION_NAMES})
+        given = {name: getattr(self, name) for name in OPTION_NAMES}
+        defaults = getattr(self.get_backend(), "task_defaults", None)  # other backends have none
+        options = TaskOptions(**(dict(with_defaults(given, defaults)) if defaults else given))
         if options.unique is not None:
             options.unique.check(self.func, self.module_path)
         check_limit_names(options.limits, self.func, self.module_path)

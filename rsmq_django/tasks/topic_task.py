@@ -19,7 +19,7 @@ from ..core.topic.group import Start
 from ..core.topic.keys import checked_group, checked_topic
 from .compat import InvalidTask
 from .options import TaskOptions
-from .retry import Backoff, exponential, wrong_backoff
+from .retry import Backoff, exponential, refuse_result_backoff, wrong_backoff
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -191,6 +191,7 @@ def _checked_options(what: str, topic: str, group: str, **options: Any) -> Group
 
 def _checked_call_options(path: str, **options: Any) -> TaskOptions:
     try:
+        refuse_result_backoff(options["backoff"], path)
         return TaskOptions(**options)
     except ValueError as error:
         raise InvalidTask(f"{path}: {error}") from error

@@ -370,7 +370,8 @@ class Execution(AttemptState):
             encoded = encode_value(value)
         except Exception as error:  # TypeError, ValueError, and any exception from methods of its own classes
             # The function has had its effect; running it again would repeat that, and fail again.
-            return self.give_up("bad_return_value", TypeError(f"{self.path} returned what JSON cannot hold: {error}"))
+            said = f"Unsupported type: {self.path} returned what JSON cannot hold: {error}"  # Django's words
+            return self.give_up("bad_return_value", TypeError(said))
         is_stored = self.keep_result_s or META in (self.meta or ())
         if is_stored and len(encoded) > (limit := get_settings().tasks.max_result_bytes):
             text = (
@@ -395,11 +396,15 @@ class Execution(AttemptState):
             return self.give_up("gave_up", error, text)
         if self.delivery.attempt >= self.max_attempts:
             return self.give_up("attempts_used_up", error, text)
-        return RetryIn(self._wait_s(error), error, text)
+        wait_s = self._wait_s(error, text)
+        return self.give_up("gave_up", error, text) if wait_s is None else RetryIn(wait_s, error, text)
 
-    def _wait_s(self, error: BaseException) -> float:
+    def _wait_s(self, error: BaseException, text: str) -> float | None:
         try:
-            wait_s = float(self.policy.wait_s(self.delivery.attempt, error))
+            policy = self.policy
+            wait_s = policy.wait_s(self.delivery.attempt, error, lambda: self.notifier.failed_result(self, error, text))
+            if wait_s is None:
+                return None
             if not math.isfinite(wait_s):
                 raise ValueError(f"{wait_s} is not a valid number of seconds")
             return min(wait_s, MAX_SECONDS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import traceback
+from dataclasses import replace
 from typing import Any
 
 from ...conf.settings import get_settings
@@ -88,7 +89,7 @@ class Notifier:
         """Write the log line of an outcome; send `task_finished` and `message_dead_lettered` when they apply."""
         log_outcome(attempt, outcome)
         _tell_middleware(attempt, outcome)
-        if isinstance(outcome, _FINAL) and _is_task(attempt) and anybody_listens(task_finished):
+        if isinstance(outcome, _FINAL) and _is_task(attempt) and _is_news(outcome):
             result = self._finished_result(attempt, outcome)
             task_finished.send_robust(sender=type(result.task.get_backend()), task_result=result)
         if type(outcome) is Dead:
@@ -98,7 +99,7 @@ class Notifier:
         """See finished()."""
         log_outcome(attempt, outcome)
         _tell_middleware(attempt, outcome)
-        if isinstance(outcome, _FINAL) and _is_task(attempt) and anybody_listens(task_finished):
+        if isinstance(outcome, _FINAL) and _is_task(attempt) and _is_news(outcome):
             result = self._finished_result(attempt, outcome)
             await task_finished.asend_robust(sender=type(result.task.get_backend()), task_result=result)
         if type(outcome) is Dead:
@@ -127,6 +128,11 @@ class Notifier:
         if attempt.task_result is None:
             attempt.task_result = self._running_result(attempt)
         return attempt.task_result
+
+    def failed_result(self, attempt: AttemptState, error: BaseException, text: str) -> TaskResult[..., Any]:
+        """Return the result after this failed attempt, without the errors of earlier ones, which Redis has."""
+        failure = TaskError(exception_class_path=dotted_path(type(error)), traceback=text)
+        return replace(self.task_result(attempt), status=TaskResultStatus.FAILED, errors=[failure])
 
     def _running_result(self, attempt: AttemptState) -> TaskResult[..., Any]:
         delivery, handler, envelope = attempt.delivery, attempt.handler, attempt.envelope
@@ -167,6 +173,10 @@ class Notifier:
         else:
             object.__setattr__(result, "_return_value", json.loads(outcome.value))
         return result
+
+
+def _is_news(outcome: Outcome) -> bool:
+    return anybody_listens(task_finished, has_failed=not isinstance(outcome, Succeeded))
 
 
 def log_outcome(attempt: AttemptState, outcome: Outcome) -> None:

@@ -12,7 +12,7 @@ from django.dispatch import Signal
 
 from rsmq_django.core import Queue
 from rsmq_django.signals import message_dead_lettered
-from rsmq_django.tasks import TaskContext, TaskResultStatus, consumer, fixed
+from rsmq_django.tasks import TaskContext, TaskResultStatus, compat, consumer, fixed
 from rsmq_django.tasks.backend import RSMQBackend
 from rsmq_django.tasks.compat import task_finished, task_started
 from tests.worker.workshop import Configure, declare, send_raw, work
@@ -183,3 +183,17 @@ def test_success_is_logged_only_at_debug_level(project: Configure, caplog):
 
     (line,) = [record.getMessage() for record in caplog.records if record.name.endswith("notifications")]
     assert line.startswith(f"{declared.module_path} succeeded on attempt 1 [")
+
+
+def test_django_logs_a_failure_where_its_log_of_successes_is_off(project: Configure, caplog: pytest.LogCaptureFixture):
+    def spoil() -> None:
+        raise KeyError("paint")
+
+    declare(max_attempts=1)(spoil).enqueue()
+    declare(lambda: None).enqueue()
+
+    with caplog.at_level(logging.ERROR, logger=compat._signals_logger.name):
+        work()
+
+    told = [record for record in caplog.records if record.name == compat._signals_logger.name]
+    assert [record.getMessage().rpartition("=")[2] for record in told] == ["FAILED"]
