@@ -27,6 +27,7 @@ CHECKSUM := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 INSTALLED := .venv/.installed-$(CHECKSUM)
 OTHER_INSTALLED := .venv-other/.installed-$(CHECKSUM)
 SPARK_INSTALLED := .venv-spark/.installed-$(CHECKSUM)
+DOCS_INSTALLED := .venv-docs/.installed-$(CHECKSUM)
 BROWSER_INSTALLED := .venv/.installed-browser-$(CHECKSUM)
 OTHER_BROWSER_INSTALLED := .venv-other/.installed-browser-$(CHECKSUM)
 CHROMIUM := $(shell for p in chromium chromium-browser google-chrome; do command -v $$p && break; done; \
@@ -66,7 +67,7 @@ TEST_PARTS = test-default test-other test-django60 test-django-suite test-instru
 # All environments of the tests, in parallel: an installation uses one core.
 environments:
 	@java=$$(java -version >/dev/null 2>&1 && echo yes); \
-	$(MAKE) -s --no-print-directory -j3 $(INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_INSTALLED)) \
+	$(MAKE) -s --no-print-directory -j3 $(INSTALLED) $(if $(CI),$(DOCS_INSTALLED)) $(if $(OTHER_PYTHON),$(OTHER_INSTALLED)) \
 	    $(if $(CHROMIUM),$(BROWSER_INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_BROWSER_INSTALLED))) peers $${java:+$(SPARK_INSTALLED)}
 
 # Most slow tests wait for other processes: two test processes for each core.
@@ -194,6 +195,10 @@ lint: $(INSTALLED) ## check style, types and migrations
 	@$(BIN)/python -m mypy
 	@$(BIN)/python manage.py makemigrations --check --dry-run
 
+# Sphinx and what it needs are in an environment of their own. Every warning is an error.
+docs: $(DOCS_INSTALLED) ## build the site of the docs into .docs-site/html
+	@.venv-docs/bin/python -m tools.docs_site
+
 # In its own environment. Rules whose exceptions ruff knows by name (its S rules, each with a reason) are left to it.
 AUDIT_TOOLS := bandit==1.9.4 pip-audit==2.10.1 zizmor==1.32.0
 
@@ -215,7 +220,7 @@ messages: $(INSTALLED) ## extract the texts to be translated, and compile the tr
 
 ci: ## run all checks of continuous integration
 	-@$(MAKE) -s --no-print-directory environments
-	@$(PYTHON) tools/run_parts.py lint $(TEST_PARTS)
+	@$(PYTHON) tools/run_parts.py lint+docs $(TEST_PARTS)
 
 bench: $(INSTALLED) ## measure this project against the capacity of the server (QUICK=1: two minutes, else half an hour)
 	@$(BIN)/python -m benchmarks --size $(if $(QUICK),quick,full) $(ARGS)
@@ -254,6 +259,12 @@ $(OTHER_BROWSER_INSTALLED): $(OTHER_INSTALLED)
 $(OTHER_INSTALLED):
 	@$(call install,.venv-other,$(OTHER_PYTHON))
 
+$(DOCS_INSTALLED):
+	@test -n "$(PYTHON)" && echo "installing into .venv-docs ..." && $(PYTHON) -m venv --clear .venv-docs
+	@pip=".venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt"; \
+	    $$pip 'pip>=25.1' && $$pip -e '.[cron,encryption,metrics,otel]' --group docs
+	@touch $@
+
 $(SPARK_INSTALLED):
 	@$(call install,.venv-spark,$(PYTHON),$(COMMA)spark)
 
@@ -273,4 +284,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark environments test test-default test-other test-matrix test-sid test-django60 test-django-suite release-check test-instructions record-instructions test-faults test-simulation test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark
+.PHONY: help demo demo-spark docs environments test test-default test-other test-matrix test-sid test-django60 test-django-suite release-check test-instructions record-instructions test-faults test-simulation test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark
