@@ -47,6 +47,7 @@ from .sending import ahand_over, hand_over, hand_over_one
 from .sent_result import SentResult
 from .shards import by_destination, check_shards, clients_for, hint_of_shard, id_in_shard
 from .task import Arguments, Task, find_task
+from .typed_arguments import as_sent, types_of_task
 
 #: Maximum number of validated tasks that are remembered; using() creates a new one each time.
 MAX_CHECKED = 1000
@@ -173,6 +174,8 @@ class RSMQBackend(BaseTaskBackend):
         while batch := [split_arguments(call) for call in islice(rest, at_once)]:
             for args, kwargs in batch:
                 check_arguments(task, args, kwargs)
+            if types_of_task(task).arguments is not None:
+                batch = [as_sent(task, *call) for call in batch]
             drawn = random_suffixes(len(batch))
             for (lane, shard), positions in by_destination(task, batch).items():
                 for position in positions if shard is not None else ():

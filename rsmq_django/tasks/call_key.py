@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .arguments import signature_of
+from .typed_arguments import as_json_if_fits, types_of
 
 #: Names of arguments, or a function of the arguments that returns a value JSON can represent.
 By = Sequence[str] | Callable[..., Any]
@@ -44,7 +45,13 @@ def bound_arguments(
         bound = signature.bind(*([None] if takes_context else []), *args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{function.__name__}{signature}: {error}") from error
+    given = set(bound.arguments)
     bound.apply_defaults()
+    types = types_of(function).arguments
+    for name in bound.arguments.keys() - given if types is not None else ():
+        converter = types.by_name.get(name) if types is not None else None
+        if converter is not None:  # what was sent is JSON already
+            bound.arguments[name] = as_json_if_fits(converter, bound.arguments[name])
     return dict(list(bound.arguments.items())[1 if takes_context else 0 :])
 
 

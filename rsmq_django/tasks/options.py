@@ -61,6 +61,7 @@ class OptionArguments(CallOptions, total=False):
     timeout_s: float | None
     hard_timeout_s: float | None
     dead_letter_queue: str | Discard | None
+    missing_objects: Discard | None
     once: bool
     limits: Sequence[Limit]
     ack: Ack
@@ -82,6 +83,8 @@ class TaskOptions:
     hard_timeout_s: float | None = None
     #: The queue for messages that failed for good; DISCARD: they are deleted.
     dead_letter_queue: str | Discard | None = None
+    #: DISCARD: a call is deleted when a row that its arguments name is gone. None: it is a dead letter.
+    missing_objects: Discard | None = None
     #: How long a finished result is stored; 0 stores none and saves its cost in Redis.
     result_ttl_s: int | None = None
     #: Run in a transaction that also stores the task's id, so that a repeat of the same task does nothing.
@@ -121,6 +124,8 @@ class TaskOptions:
             )
         if not isinstance(self.dead_letter_queue, str | Discard | None):
             raise ValueError(f"dead_letter_queue is {self.dead_letter_queue!r}; it must be a queue's name or DISCARD")
+        if not isinstance(self.missing_objects, Discard | None):
+            raise ValueError(f"missing_objects is {self.missing_objects!r}; it must be DISCARD or None")
         if self.result_ttl_s is not None and not _is_kept_time(self.result_ttl_s):
             raise ValueError(f"result_ttl_s is {self.result_ttl_s!r}; it must be whole seconds from 0 to {YEAR_S}")
         if self.once and not _has_inbox():

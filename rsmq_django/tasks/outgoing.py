@@ -25,6 +25,7 @@ from .sealing import seal
 from .shards import id_in_shard, shard_of_call
 from .task import Arguments, Task
 from .tracing import Span, carried_by, start_sending
+from .typed_arguments import as_sent
 from .unique import UniqueCall
 
 
@@ -107,6 +108,7 @@ def prepare_one(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     """Do what prepare() does for one call. Only id and arguments of a plain call are encoded anew."""
     route = route_of(task)
     if not route.is_plain:
+        args, kwargs = as_sent(task, args, kwargs)
         lane = lane_of_call(task, args, kwargs)
         shard = None if route.shard is None else shard_of_call(task, args, kwargs)
         return prepare(task, [(args, kwargs)], ids=[id_in_shard(random_suffix(), shard)], lane=lane, shard=shard)

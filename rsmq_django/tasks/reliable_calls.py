@@ -14,6 +14,7 @@ from .middleware import chain
 from .route import own_max_attempts
 from .task import Task
 from .tracing import carried_by, current_span
+from .typed_arguments import as_sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ def body_of(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     """Return the body of a call. Raises InvalidTask, TypeError or ValueError."""
     check_arguments(task, args, kwargs)
     check_options(task)
+    args, kwargs = as_sent(task, args, kwargs)
     return encode(task.module_path, random_suffix(), args, kwargs, _meta(task))
 
 

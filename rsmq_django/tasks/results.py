@@ -35,6 +35,7 @@ from .options import MOST_ATTEMPTS
 from .proofs import keyring_of, writes_proofs
 from .sealing import CANCELLED, KIND, is_authentic, peek
 from .task import Task, find_task
+from .typed_arguments import as_returned
 
 #: As json.dumps() has them, but without NaN and infinity, which JSON lacks.
 _OPTIONS = (json.JSONEncoder().default, json.encoder.encode_basestring_ascii, None, ": ", ", ", False, False, False)
@@ -94,6 +95,8 @@ def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: st
         # An attempt whose worker died at once has no name; its place keeps the count right.
         worker_ids=[workers.get(attempt, "") for attempt in range(min(1, *workers, 1), max(workers, default=0) + 1)],
     )
+    declared = find_task(envelope.task)
+    value = value if declared is None or value is None else as_returned(declared, value)
     object.__setattr__(result, "_return_value", value)
     object.__setattr__(result, "_is_authentic", _is_authentic(task_id, record, body))
     return result

@@ -26,6 +26,7 @@ from .middleware import chain
 from .results import UNFINISHED_TTL_S
 from .task import Task, find_task
 from .tracing import tracer
+from .typed_arguments import types_of_task
 
 #: Maximum number of cached routes; using() creates a new task each time.
 MAX_ROUTES = 1000
@@ -148,7 +149,8 @@ def _is_plain(task: Task[..., Any], settings: QueueSettings) -> bool:
     options, middleware = task.options, chain()
     has_meta = options.tags or options.expires_in_s is not None or (middleware is not None and middleware.adds_context)
     has_way_of_its_own = options.unique is not None or options.fair_by is not None or settings.outbox
-    return not (has_meta or has_way_of_its_own or settings.is_sealed or tracer() is not None)
+    is_typed = types_of_task(task).arguments is not None
+    return not (has_meta or has_way_of_its_own or is_typed or settings.is_sealed or tracer() is not None)
 
 
 def _request(queue: Queue, channel: str, waiting: str, keeps_result: bool) -> PreparedCall[str]:

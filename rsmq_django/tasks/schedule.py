@@ -29,6 +29,7 @@ from .outgoing import Outgoing, prepare
 from .proofs import keyring_of
 from .shards import check_first_shard
 from .task import Task, find_task
+from .typed_arguments import as_sent
 from .unknown_task import why_unknown
 
 T = TypeVar("T")
@@ -120,6 +121,7 @@ def task_of(entry: Schedule) -> Task[..., Any]:
         )
     try:
         inspect.signature(task.func).bind(*([None] if task.takes_context else []), *entry.args, **(entry.kwargs or {}))
+        as_sent(task, entry.args, entry.kwargs or {})
     except TypeError as error:
         raise UnusableSchedule(f"schedule {entry.name!r}: arguments do not fit {entry.task}: {error}") from error
     try:

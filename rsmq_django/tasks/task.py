@@ -56,6 +56,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     timeout_s: float | None = None
     hard_timeout_s: float | None = None
     dead_letter_queue: str | Discard | None = None
+    missing_objects: Discard | None = None
     result_ttl_s: int | None = None
     once: bool = False
     unique: Unique | None = None
@@ -290,6 +291,7 @@ def task(
     failed attempt that returns seconds; default: `exponential()`), `retry_on` and `give_up_on` (exception classes;
     default: every exception is retried), `timeout_s` (per attempt; default: none), `hard_timeout_s` (per attempt, after
     which its process is killed; default: none), `dead_letter_queue` (default: the queue's; DISCARD: none),
+    `missing_objects` (DISCARD: a call whose row is gone is deleted; default: it is a dead letter),
     `result_ttl_s` (seconds a finished result is kept; 0 keeps none), `unique` (a `Unique`: equal calls are enqueued
     once), `expires_in_s` (seconds after its due time from which a call is not started), `tags` (to find and cancel
     tasks by), `fair_by` (the tenant whose calls take turns: names of arguments or a function of them), `limits`

@@ -45,6 +45,7 @@ NOT_OF_TOPICS = {
     "retry_on": "its group delivers a message again until max_deliveries, whatever was raised",
     "give_up_on": "its group delivers a message again until max_deliveries, whatever was raised",
     "dead_letter_queue": "its dead letters go to the dead-letter topic, with their keys and headers",
+    "missing_objects": f"{_NO_CALL}, so no argument names a row",
     "once": f"{_NO_CALL} with an id that could be stored; the index of the message can be",
     "limits": "places in them are held by messages of a queue",
     "ack": "outcomes are sent at most 0.1 s after a call; with max_deliveries=1, before the next message is read",

@@ -34,6 +34,7 @@ from .route import result_ttl_s
 from .shards import check_first_shard
 from .task import Task
 from .tracing import sending
+from .typed_arguments import as_sent, types_of_task
 from .workflow_proofs import member_fields, proven
 from .workflow_shape import shape_text
 from .workflow_state import Workflow
@@ -62,9 +63,17 @@ class Invocation:
         """Return a call that does not get the previous result as its first argument."""
         return replace(self, takes_result=False)
 
-    def check(self, *, is_given_result: bool) -> None:
-        """Raise TypeError when the function does not take the arguments, a result in front of them if it gets one."""
-        check_arguments(self.task, self.args, self.kwargs, is_given_result=is_given_result and self.takes_result)
+    def checked(self, *, is_given_result: bool) -> Invocation:
+        """Return it with its arguments as JSON; the function may get a result in front of them.
+
+        Raises TypeError when the function does not take them.
+        """
+        is_given_result = is_given_result and self.takes_result
+        check_arguments(self.task, self.args, self.kwargs, is_given_result=is_given_result)
+        if types_of_task(self.task).arguments is None:
+            return self
+        args, kwargs = as_sent(self.task, self.args, self.kwargs, is_given_result=is_given_result)
+        return replace(self, args=tuple(args), kwargs=kwargs)
 
     @property
     def lane(self) -> int | None:
@@ -107,9 +116,6 @@ class WorkflowPlan:
     ) -> None:
         self.kind, self.name, self.keep_s = kind, name, keep_s
         self.then_always, self.keeps_results = then_always, keeps_results
-        self._then, self._on_failure = then, on_failure
-        self.then_ref = _ref(then)
-        self.on_failure_ref = _ref(on_failure)
         #: Dotted path of the task of a map.
         self.mapped = ""
         self._id = random_suffix()
@@ -117,10 +123,8 @@ class WorkflowPlan:
         #: A delayed call must find the workflow when it is due.
         self._longest_delay_s = 0.0
         self._checked: dict[int, Task[..., Any]] = {}
-        for callback in (then, on_failure):
-            if callback is not None:
-                self.check(callback.task)
-                callback.check(is_given_result=True)
+        self._then, self._on_failure = self._checked_callback(then), self._checked_callback(on_failure)
+        self.then_ref, self.on_failure_ref = _ref(self._then), _ref(self._on_failure)
         self.members = self.numbered(members, first=0)
 
     @property
@@ -139,14 +143,24 @@ class WorkflowPlan:
         """Check members and give them their numbers and ids."""
         if first + len(members) > MAX_MEMBERS:
             raise InvalidTask(f"a workflow of more than {MAX_MEMBERS} members; make several of it")
-        for steps in members:
-            for position, step in enumerate(steps):
-                self.check(step.task, may_be_unique=len(steps) == 1 and self.kind != "chain")
-                step.check(is_given_result=position > 0)
-                self.check_giver(step.task)
-                if position > 0:
-                    _check_feeding(steps[position - 1].task, step)
-        return [Member(first + n, steps, [random_suffix() for _ in steps]) for n, steps in enumerate(members)]
+        checked = [self._checked_steps(steps) for steps in members]
+        return [Member(first + n, steps, [random_suffix() for _ in steps]) for n, steps in enumerate(checked)]
+
+    def _checked_steps(self, steps: Steps) -> Steps:
+        checked = []
+        for position, step in enumerate(steps):
+            self.check(step.task, may_be_unique=len(steps) == 1 and self.kind != "chain")
+            checked.append(step.checked(is_given_result=position > 0))
+            self.check_giver(step.task)
+            if position > 0:
+                _check_feeding(steps[position - 1].task, step)
+        return tuple(checked)
+
+    def _checked_callback(self, callback: Invocation | None) -> Invocation | None:
+        if callback is None:
+            return None
+        self.check(callback.task)
+        return callback.checked(is_given_result=True)
 
     def check(self, task: Task[..., Any], *, may_be_unique: bool = False) -> None:
         """Raise InvalidTask when a task cannot be in this workflow."""

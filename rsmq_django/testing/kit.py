@@ -16,6 +16,7 @@ from ..core.transport.call import Call
 from ..tasks.call_key import bound_arguments
 from ..tasks.envelope import Envelope, decode
 from ..tasks.task import find_task, registered_tasks
+from ..tasks.typed_arguments import as_sent
 from .commits import commit, hooks_that_run_once, is_anything_waiting
 from .enqueued import DeadLetter, Enqueued, all_clients, all_queues, calls_in, clients_of, stored_in
 from .firing import fire
@@ -171,6 +172,9 @@ def _path_of(task: Any) -> str:
 
 
 def _same(call: Enqueued, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    task = find_task(call.task)
+    if task is not None:
+        args, kwargs = as_sent(task, args, kwargs)
     sent = Envelope(call.task, call.id, list(args), dict(kwargs)).encode()  # after a round trip through JSON
     wanted = decode(sent, message_id=call.message_id)
     if (call.args, call.kwargs) == (wanted.args, wanted.kwargs):

@@ -18,11 +18,13 @@ from ..core.reliable import ReliableQueue
 from ..core.topic import ConsumerGroup, TopicMessage
 from ..queues import get_queue
 from ..tasks.compat import TaskResult
+from ..tasks.converters import Converter
 from ..tasks.envelope import Envelope
 from ..tasks.membership import Membership
 from ..tasks.options import TaskOptions
 from ..tasks.registry import Function
 from ..tasks.task import Task
+from ..tasks.typed_arguments import TypedArguments
 
 #: The lane number of messages without a lane: they come before the lanes and have a turn like one of them.
 NO_LANE = -1
@@ -206,6 +208,9 @@ class Handler:
     is_sealed: bool = False
     #: A call needs nothing around it, unless the message itself asks for a feature.
     is_plain: bool = False
+    #: The converters of arguments and return values; None where they travel as they are.
+    arguments: TypedArguments | None = None
+    returned: Converter | None = None
 
 
 class Notifications(Protocol):

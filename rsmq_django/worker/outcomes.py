@@ -46,7 +46,8 @@ class Dead:
     """No further attempt: the message moves to the dead-letter queue with a reason."""
 
     #: One of: undecodable, too_long, unknown_version, unknown_task, wrong_queue, wrong_arguments, gave_up,
-    #: attempts_used_up, worker_died, crashed, bad_return_value, expired, workflow_gone, and those of tasks/sealing.py.
+    #: attempts_used_up, worker_died, crashed, bad_return_value, expired, workflow_gone, missing_object, and those of
+    #: tasks/sealing.py.
     reason: str
     error: BaseException
     traceback: str = ""

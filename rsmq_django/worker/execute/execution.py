@@ -22,6 +22,7 @@ from ...tasks.membership import META
 from ...tasks.options import is_number_of_attempts
 from ...tasks.results import encode_value
 from ...tasks.retry import Postpone, RetryPolicy, exponential
+from ...tasks.typed_arguments import as_json_if_fits
 from ...tasks.workflow_proofs import ForgedArgument
 from ..delivery import AckWaiter, AttemptState, Delivery, Handler, TimeLimit
 from ..outcomes import NOTHING_RETURNED, Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
@@ -40,6 +41,7 @@ from .invoke import (
 )
 from .pool import Runnable
 from .resolve import UNKNOWN_TASK, find_handler, handler_of_group, log_unknown_task, unknown_task_wait_s
+from .typed_arguments import MISSING_OBJECT
 from .workflow import WorkflowGone
 
 logger = get_logger(__name__)
@@ -367,6 +369,8 @@ class Execution(AttemptState):
         if self.handler is None or self.handler.task is None:
             return NOTHING_RETURNED
         try:
+            if self.handler.returned is not None:
+                value = as_json_if_fits(self.handler.returned, value)
             encoded = encode_value(value)
         except Exception as error:  # TypeError, ValueError, and any exception from methods of its own classes
             # The function has had its effect; running it again would repeat that, and fail again.
@@ -389,6 +393,8 @@ class Execution(AttemptState):
             return self.give_up("workflow_gone", error)
         if isinstance(error, ForgedArgument):
             return self.give_up("forged_argument", error)
+        if isinstance(error, Unreadable):
+            return self._give_up_arguments(error)
         if isinstance(error, Postpone):
             return Postponed(min(max(0.0, error.after_s), MAX_SECONDS), str(error))
         text = traceback_of(error)
@@ -398,6 +404,12 @@ class Execution(AttemptState):
             return self.give_up("attempts_used_up", error, text)
         wait_s = self._wait_s(error, text)
         return self.give_up("gave_up", error, text) if wait_s is None else RetryIn(wait_s, error, text)
+
+    def _give_up_arguments(self, error: Unreadable) -> Dead:
+        """Return the outcome of a call whose function cannot get its arguments."""
+        if error.reason == MISSING_OBJECT and self.handler is not None and self.handler.options.missing_objects:
+            return Discarded(error.reason, error)
+        return self.give_up(error.reason, error)
 
     def _wait_s(self, error: BaseException, text: str) -> float | None:
         try:

@@ -31,6 +31,7 @@ from ...tasks.running import CurrentTask, TaskContext, current_run
 from ...tasks.tracing import processing, tracer
 from ..delivery import AttemptState
 from .interrupt import call_interruptibly
+from .typed_arguments import aread_arguments, read_arguments
 from .workflow import atake_argument, take_argument
 
 
@@ -194,6 +195,10 @@ def _call(attempt: AttemptState) -> Any:
     handler = attempt.handler
     assert handler is not None
     args, kwargs = attempt.args, attempt.kwargs
+    if handler.arguments is not None:
+        if handler.is_async:
+            return _acall_typed(attempt)
+        args, kwargs = read_arguments(attempt)
     if handler.task is not None and handler.task.takes_context:
         context = TaskContext.of(attempt, task_result=attempt.notifier.task_result(attempt))
         args = [context, *args]
@@ -203,6 +208,16 @@ def _call(attempt: AttemptState) -> Any:
     from ...outbox.inbox import run_once
 
     return run_once(attempt.task_id, attempt.path, lambda: call_in_one_process(handler.func, args, kwargs))
+
+
+async def _acall_typed(attempt: AttemptState) -> Any:
+    """See _call(); for a coroutine function with typed arguments."""
+    handler = attempt.handler
+    assert handler is not None and handler.task is not None
+    args, kwargs = await aread_arguments(attempt)
+    if handler.task.takes_context:
+        args = [TaskContext.of(attempt, task_result=attempt.notifier.task_result(attempt)), *args]
+    return await handler.func(*args, **kwargs)
 
 
 def _middleware(attempt: AttemptState) -> AbstractContextManager[None]:

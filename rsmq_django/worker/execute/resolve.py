@@ -31,6 +31,7 @@ from ...tasks.retry import TaskTimeout
 from ...tasks.route import result_ttl_s
 from ...tasks.sealing import unseal
 from ...tasks.task import Task, find_task
+from ...tasks.typed_arguments import types_of_task
 from ...tasks.unknown_task import why_unknown
 from ..delivery import AttemptState, Delivery, Handler, TooLong
 from .invoke import await_in_one_process, call_in_one_process
@@ -100,7 +101,8 @@ def handler_of(task: Task[..., Any]) -> Handler:
     handler = _handlers.get(task.module_path)
     if handler is None or handler.task is not task:
         options, is_sealed = task.options, get_settings().is_sealed(task.queue_name)
-        is_grouped = options.batch is not None or options.ack == "each"
+        is_grouped, types = options.batch is not None or options.ack == "each", types_of_task(task)
+        has_surroundings = is_grouped or is_sealed or options.once or task.takes_context
         handler = _handlers[task.module_path] = Handler(
             task.module_path,
             task.func,
@@ -109,7 +111,9 @@ def handler_of(task: Task[..., Any]) -> Handler:
             task,
             result_ttl_s(task),
             is_sealed,
-            is_plain=not (is_grouped or is_sealed or options.once or task.takes_context),
+            is_plain=not has_surroundings and types.arguments is None,
+            arguments=types.arguments,
+            returned=types.returned,
         )
     return handler
 

@@ -22,6 +22,7 @@ from ...tasks.interrupts import TaskCancelled
 from ...tasks.middleware import chain
 from ...tasks.results import as_time, restored_task
 from ...tasks.running import CurrentTask
+from ...tasks.typed_arguments import as_returned
 from ..delivery import AttemptState, Delivery
 from ..outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
 
@@ -171,7 +172,8 @@ class Notifier:
             error = TaskCancelled()
             result.errors.append(TaskError(exception_class_path=dotted_path(type(error)), traceback=str(error)))
         else:
-            object.__setattr__(result, "_return_value", json.loads(outcome.value))
+            value, task = json.loads(outcome.value), attempt.handler.task if attempt.handler is not None else None
+            object.__setattr__(result, "_return_value", value if task is None else as_returned(task, value))
         return result
 
 

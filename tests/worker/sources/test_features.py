@@ -6,14 +6,15 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from django.conf import settings as django_settings
+from django.contrib.auth.models import User
 from django.test import override_settings
 
 from rsmq_django.conf.settings import QueueSettings, get_settings
@@ -22,8 +23,10 @@ from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
 from rsmq_django.tasks import DISCARD, Concurrency, Rate, Unique, cancel, consumer, fixed
 from rsmq_django.tasks.compat import InvalidTask, TaskResultDoesNotExist
+from rsmq_django.tasks.model_instances import InstanceConverter
 from rsmq_django.tasks.reliable_calls import REFUSED
 from rsmq_django.tasks.topic_task import topic_task
+from rsmq_django.tasks.wrong_value import MissingObject
 from rsmq_django.topics import get_topic
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.report.shared_state import SharedState
@@ -232,6 +235,26 @@ def discard(place: Place) -> None:
     assert attempts == [1] and place.stored() == 0 and place.dead() == []
 
 
+def missing_objects(place: Place) -> None:
+    def find_nothing(_self: InstanceConverter, _values: Sequence[Any]) -> NoReturn:
+        raise MissingObject("auth.user:7 does not exist any more")
+
+    @declare(missing_objects=DISCARD)
+    def greet(user: User) -> None:
+        raise AssertionError("its row is gone")
+
+    @declare
+    def greet_again(user: User) -> None:
+        raise AssertionError("its row is gone")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InstanceConverter, "read_all", find_nothing)
+        for task, reasons in ((greet, []), (greet_again, ["missing_object"])):
+            place.send(task, 7)
+            place.work()
+            assert (place.stored(), place.dead()) == (0, reasons)
+
+
 def hard_timeout(place: Place) -> None:
     shared_state, left_s = SharedState(10), list[float]()
     place.send(declare(hard_timeout_s=1000)(lambda: left_s.append(shared_state.next_limit() - time.monotonic())))
@@ -274,6 +297,7 @@ WORKS: dict[str, Callable[[Place], None]] = {
     "`once`": once,
     "middleware": middleware,
     "`dead_letter_queue=DISCARD`": discard,
+    "`missing_objects`": missing_objects,
 }
 
 
@@ -360,6 +384,7 @@ OF_TOPICS: dict[str, Any] = {
     "aliases": ["a.b"],
     "once": True,
     "dead_letter_queue": DISCARD,
+    "missing_objects": DISCARD,
     **{option: values[option] for option, values in OPTIONS.values()},
 }
 

@@ -1,0 +1,372 @@
+"""Converters between Python values and JSON, each for one annotation: `date`, `list[UUID]`, `Order | None`.
+
+A converter is made once, where a task is declared. It never reads the name of a class from JSON: the annotation alone
+says which class a value becomes. An annotation that JSON has anyway (`int`, `list[str]`), and one that leaves open
+what a text becomes (`date | str`), has no converter: its values travel as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, ClassVar, NewType, Protocol, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from django.db.models import Model
+from django.utils.dateparse import parse_duration
+from django.utils.duration import duration_iso_string
+
+from .model_instances import InstanceConverter, has_instances
+from .wrong_value import WrongValue
+
+
+class Converter(Protocol):
+    """Turns values of one annotation into JSON and back."""
+
+    @property
+    def uses_database(self) -> bool:
+        """Whether read() asks the database."""
+
+    def write(self, value: Any) -> Any:
+        """Return the JSON of a value; a value that is this JSON already is checked and returned. Raises WrongValue."""
+
+    def read(self, value: Any) -> Any:
+        """Return the value of JSON. Raises WrongValue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A class whose values are written as a text, or as a number."""
+
+    kind: type
+    expected: str
+    to_json: Callable[[Any], Any]
+    parse: Callable[[Any], Any]
+    #: The types of JSON that are read.
+    accepts: tuple[type, ...] = (str,)
+    uses_database: ClassVar[bool] = False
+
+    def write(self, value: Any) -> Any:
+        """See Converter."""
+        if isinstance(value, self.kind) and not (self.kind is date and isinstance(value, datetime)):
+            return self.to_json(value)
+        self.read(value)
+        return value
+
+    def read(self, value: Any) -> Any:
+        """See Converter."""
+        if type(value) in self.accepts:
+            try:
+                found = self.parse(value)
+            except (ValueError, ArithmeticError, KeyError, TypeError) as error:
+                raise WrongValue.text(f"must be {self.expected}, and this one is not") from error
+            if found is not None:
+                return found
+        raise WrongValue(f"must be {self.expected}", value)
+
+
+def _duration(value: str | float) -> timedelta | None:
+    return parse_duration(value) if isinstance(value, str) else timedelta(seconds=value)
+
+
+def _finite(value: str | float) -> Decimal | None:
+    number = Decimal(str(value))
+    if not number.is_finite():
+        raise ValueError(value)
+    return number
+
+
+def _finite_text(value: Decimal) -> str:
+    if not value.is_finite():
+        raise WrongValue.text("must be a finite number")
+    return str(value)
+
+
+_NUMBERS = (str, int, float)
+#: Their dataclasses are what workers pass to functions: contexts, messages, failures of a workflow.
+_LIBRARIES = ("rsmq_django.", "django.", "django_tasks.")
+SCALAR_CONVERTERS: Mapping[type, Converter] = {
+    each.kind: each
+    for each in (
+        Scalar(datetime, "a datetime or its ISO text", datetime.isoformat, datetime.fromisoformat),
+        Scalar(date, "a date or its ISO text", date.isoformat, date.fromisoformat),
+        Scalar(time, "a time or its ISO text", time.isoformat, time.fromisoformat),
+        Scalar(timedelta, "a timedelta, its ISO text or seconds", duration_iso_string, _duration, _NUMBERS),
+        Scalar(UUID, "a UUID or its text", str, UUID),
+        Scalar(Decimal, "a Decimal, its text or a number", _finite_text, _finite, _NUMBERS),
+    )
+}
+
+
+_JSON_SCALARS = frozenset({bool, float, int, str})
+
+
+def _of_enum(kind: type[Enum]) -> Converter | None:
+    values = [member.value for member in kind]
+    if not values or not _JSON_SCALARS.issuperset(map(type, values)):
+        return None
+    return Scalar(
+        kind, f"a member of {kind.__name__} or its value", lambda member: member.value, kind, tuple(map(type, values))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Nullable:
+    """A value or None."""
+
+    inner: Converter
+
+    @property
+    def uses_database(self) -> bool:
+        """See Converter."""
+        return self.inner.uses_database
+
+    def write(self, value: Any) -> Any:
+        """See Converter."""
+        return None if value is None else self.inner.write(value)
+
+    def read(self, value: Any) -> Any:
+        """See Converter."""
+        return None if value is None else self.inner.read(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list, or a tuple of any length, of values with one annotation."""
+
+    make: Callable[[Iterable[Any]], Any]
+    #: None: the items are JSON.
+    inner: Converter | None
+
+    @property
+    def uses_database(self) -> bool:
+        """See Converter."""
+        return self.inner is not None and self.inner.uses_database
+
+    def write(self, value: Any) -> Any:
+        """See Converter."""
+        if self.inner is None:
+            return list(self._checked(value))
+        return [_at(f"[{n}]", self.inner.write, each) for n, each in enumerate(self._checked(value))]
+
+    def read(self, value: Any) -> Any:
+        """See Converter."""
+        if self.inner is None:
+            return self.make(self._checked(value))
+        if isinstance(self.inner, InstanceConverter):
+            return self.make(self.inner.read_all(self._checked(value)))
+        return self.make(_at(f"[{n}]", self.inner.read, each) for n, each in enumerate(self._checked(value)))
+
+    @staticmethod
+    def _checked(value: Any) -> Sequence[Any]:
+        if not isinstance(value, (list, tuple)):
+            raise WrongValue("must be a list or tuple", value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class FixedTuple:
+    """A tuple with an annotation for each item."""
+
+    inner: Sequence[Converter | None]
+
+    @property
+    def uses_database(self) -> bool:
+        """See Converter."""
+        return any(each.uses_database for each in self.inner if each is not None)
+
+    def write(self, value: Any) -> Any:
+        """See Converter."""
+        return self._converted(value, "write")
+
+    def read(self, value: Any) -> Any:
+        """See Converter."""
+        return tuple(self._converted(value, "read"))
+
+    def _converted(self, value: Any, way: str) -> list[Any]:
+        if not isinstance(value, (list, tuple)):
+            raise WrongValue("must be a list or tuple", value)
+        if len(value) != len(self.inner):
+            raise WrongValue.text(f"must have {len(self.inner)} items, and this one has {len(value)}")
+        pairs = enumerate(zip(self.inner, value, strict=True))
+        return [each if of is None else _at(f"[{n}]", getattr(of, way), each) for n, (of, each) in pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A dictionary whose keys are texts."""
+
+    inner: Converter
+
+    @property
+    def uses_database(self) -> bool:
+        """See Converter."""
+        return self.inner.uses_database
+
+    def write(self, value: Any) -> Any:
+        """See Converter."""
+        return {key: _at(f"[{key!r}]", self.inner.write, each) for key, each in self._checked(value).items()}
+
+    def read(self, value: Any) -> Any:
+        """See Converter."""
+        return {key: _at(f"[{key!r}]", self.inner.read, each) for key, each in self._checked(value).items()}
+
+    @staticmethod
+    def _checked(value: Any) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            raise WrongValue("must be a dictionary", value)
+        return value
+
+
+@dataclass(slots=True)
+class Fields:
+    """A dataclass, written as an object of its fields. Unknown fields of JSON are ignored: a newer sender has them."""
+
+    kind: type
+    #: By name; None for fields that are JSON.
+    inner: dict[str, Converter | None] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+    uses_database: bool = False
+
+    def write(self, value: Any) -> Any:
+        """See Converter."""
+        if isinstance(value, self.kind):
+            value = {name: getattr(value, name) for name in self.inner}
+        return self._converted(value, "write")
+
+    def read(self, value: Any) -> Any:
+        """See Converter."""
+        found = self._converted(value, "read")
+        try:
+            return self.kind(**found)
+        except (TypeError, ValueError) as error:  # of its __post_init__
+            raise WrongValue.text(f"is refused by {self.kind.__name__} ({type(error).__name__})") from error
+
+    def _converted(self, value: Any, way: str) -> dict[str, Any]:
+        name = self.kind.__name__
+        if not isinstance(value, dict):
+            raise WrongValue(f"must be {name} or an object of its fields", value)
+        missing = self.required - value.keys()
+        if missing:
+            raise WrongValue.text(f"lacks the field {min(missing)!r} of {name}")
+        return {
+            key: value[key] if of is None else _at(f".{key}", getattr(of, way), value[key])
+            for key, of in self.inner.items()
+            if key in value
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A class in the manner of Pydantic: `model_dump()` gives JSON, and `model_validate()` reads it."""
+
+    kind: Any
+    uses_database: ClassVar[bool] = False
+
+    def write(self, value: Any) -> Any:
+        """See Converter."""
+        if isinstance(value, self.kind):
+            return value.model_dump(mode="json")
+        self.read(value)
+        return value
+
+    def read(self, value: Any) -> Any:
+        """See Converter."""
+        if not isinstance(value, dict):
+            raise WrongValue(f"must be {self.kind.__name__} or an object of its fields", value)
+        try:
+            return self.kind.model_validate(value)
+        except ValueError as error:  # its text contains the value
+            raise WrongValue.text(f"is refused by {self.kind.__name__} ({_fields_of(error)})") from None
+
+
+def _fields_of(error: Any) -> str:
+    """Return the places and types of Pydantic's errors, without the values."""
+    try:
+        found = error.errors(include_input=False, include_url=False, include_context=False)
+        return ", ".join(f"{'.'.join(map(str, each['loc'])) or 'object'}: {each['type']}" for each in found[:3])
+    except Exception:  # another class that has the same methods
+        return type(error).__name__
+
+
+def _at(place: str, convert: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return convert(value)
+    except WrongValue as error:
+        raise error.inside(place) from error.__cause__
+
+
+# -- From annotations --------------------------------------------------------------------------------------------------
+
+
+def converter_of(hint: Any, made: dict[type, Fields] | None = None) -> Converter | None:
+    """Return the converter of an annotation; None where values travel as they are.
+
+    `made` has the dataclasses around it, which may contain themselves.
+    """
+    made = {} if made is None else made
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated or isinstance(hint, NewType):
+        return converter_of(arguments[0] if arguments else hint.__supertype__, made)
+    if hasattr(hint, "__value__") and type(hint).__name__ == "TypeAliasType":  # `type Day = date`, Python 3.12
+        return converter_of(hint.__value__, made)
+    if origin in (Union, types.UnionType):
+        others = [each for each in arguments if each is not type(None)]
+        inner = converter_of(others[0], made) if len(others) == 1 else None
+        return None if inner is None else Nullable(inner)
+    if hint is tuple or origin is tuple:
+        return _of_tuple(arguments, made)
+    if isinstance(origin, type) and len(arguments) in (1, 2):
+        return _of_container(origin, arguments, made)
+    return _of_class(hint, made) if isinstance(hint, type) else None
+
+
+def _of_tuple(arguments: Sequence[Any], made: dict[type, Fields]) -> Converter:
+    if not arguments:
+        return Items(tuple, None)
+    if len(arguments) == 2 and arguments[1] is ...:
+        return Items(tuple, converter_of(arguments[0], made))
+    return FixedTuple([converter_of(each, made) for each in arguments])
+
+
+def _of_container(origin: type, arguments: Sequence[Any], made: dict[type, Fields]) -> Converter | None:
+    inner = converter_of(arguments[-1], made)
+    if inner is None:
+        return None
+    if len(arguments) == 2:
+        return Values(inner) if issubclass(dict, origin) and arguments[0] is str else None
+    return Items(list, inner) if issubclass(list, origin) else None
+
+
+def _of_class(kind: type, made: dict[type, Fields]) -> Converter | None:
+    if kind in SCALAR_CONVERTERS:
+        return SCALAR_CONVERTERS[kind]
+    if issubclass(kind, Enum):
+        return _of_enum(kind)
+    if issubclass(kind, Model):
+        return InstanceConverter(kind) if has_instances(kind) else None
+    if kind.__module__.startswith(_LIBRARIES):
+        return None
+    if dataclasses.is_dataclass(kind):
+        return made[kind] if kind in made else _of_dataclass(kind, made)
+    if callable(getattr(kind, "model_validate", None)) and callable(getattr(kind, "model_dump", None)):
+        return Validated(kind)
+    return None
+
+
+def _of_dataclass(kind: type, made: dict[type, Fields]) -> Converter | None:
+    found = made[kind] = Fields(kind)
+    try:
+        hints = get_type_hints(kind)
+    except Exception:  # a name that exists only for type checkers
+        hints = {}
+    own = [each for each in dataclasses.fields(kind) if each.init]
+    found.inner = {each.name: converter_of(hints.get(each.name), made) for each in own}
+    found.required = frozenset(each.name for each in own if each.default is MISSING is each.default_factory)
+    found.uses_database = any(each.uses_database for each in found.inner.values() if each is not None)
+    return found
