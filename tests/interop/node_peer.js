@@ -71,6 +71,22 @@ const extras = {
   async processed() {
     return processed;
   },
+  /** Read the values of a call of a task, and send a call with values of our own. */
+  async answerCall({ qname }) {
+    const rsmq = clientFor({});
+    const { kwargs, task } = JSON.parse((await rsmq.popMessageAsync({ qname })).message);
+    const found = {
+      at_ms: new Date(kwargs.at).getTime(),
+      day: new Date(`${kwargs.day}T00:00:00Z`).toISOString(),
+      colour: kwargs.colour,
+      total: kwargs.items.reduce((sum, item) => sum + Number(item.price), 0),
+    };
+    const at = new Date(found.at_ms + 1000);
+    const items = [{ price: 2.5 }, { price: "0.50" }];
+    const answer = { at, day: at.toISOString().slice(0, 10), wait: 90, colour: "red", items, user: kwargs.user };
+    await rsmq.sendMessageAsync({ qname, message: JSON.stringify({ task, kwargs: answer }) });
+    return found;
+  },
 };
 
 async function answer({ call, options = {}, client = {}, body_b64: body }) {
