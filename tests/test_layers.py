@@ -17,7 +17,7 @@ LAYERS = (
     {"management", "apps", "pytest_plugin"},
     {"pipeline", "checks"},
     {"testing", "templatetags"},
-    {"admin", "telemetry"},
+    {"admin", "telemetry", "contrib"},
     {"models"},
     {"live"},
     {"worker"},

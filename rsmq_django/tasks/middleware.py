@@ -8,6 +8,7 @@ A middleware is any object with some of these methods; there is no base class:
     after(run, outcome)         the attempt has ended, with any outcome
     on_retry(run, outcome)      ... it failed and runs again
     on_dead_letter(run, outcome)  ... it failed for good
+    flush()                     a worker process ends or is replaced: send what was collected
 
 `run` is the task that runs (`CurrentTask`, with `context` as it was sent); `outcome` one of the types of
 `rsmq_django.worker.outcomes`. The last three must not fail: what they raise is logged. An entry of the list is
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -37,7 +39,9 @@ __all__ = ["Carried", "ErrorReport", "Language", "LogDuration", "SentCall"]
 
 logger = get_logger(__name__)
 
-HOOKS = ("sending", "around", "before", "after", "on_retry", "on_dead_letter", "on_discard")
+HOOKS = ("sending", "around", "before", "after", "on_retry", "on_dead_letter", "on_discard", "flush")
+#: The name of the schedule whose ticks are being prepared.
+firing: ContextVar[str | None] = ContextVar("rsmq_firing", default=None)
 
 
 @dataclass(slots=True)
@@ -48,6 +52,8 @@ class SentCall:
     queue_name: str
     #: Part of the message; values that JSON can represent. Not encrypted unless the queue is.
     context: dict[str, Any] = field(default_factory=dict)
+    #: The name of the schedule that sends it; None for calls of the project.
+    schedule: str | None = None
 
 
 class MiddlewareChain:
@@ -58,6 +64,7 @@ class MiddlewareChain:
             name: [getattr(member, name) for member in members if hasattr(member, name)] for name in HOOKS
         }
         self._sending, self._around, self._before = hooks["sending"], hooks["around"], hooks["before"]
+        self._flush = hooks["flush"]
         self._after, self._on = (
             hooks["after"],
             {name: hooks[name] for name in ("on_retry", "on_dead_letter", "on_discard")},
@@ -70,7 +77,7 @@ class MiddlewareChain:
 
     def context_of(self, task_path: str, queue_name: str) -> dict[str, Any]:
         """Return the context to send with a call. An error is raised to the sender, and the call is not sent."""
-        call = SentCall(task_path, queue_name)
+        call = SentCall(task_path, queue_name, schedule=firing.get())
         for sending in self._sending:
             sending(call)
         return call.context
@@ -92,6 +99,14 @@ class MiddlewareChain:
                 tell(run, outcome)
             except Exception:  # the project's code; the outcome of the task is already decided
                 logger.exception("middleware %r failed after %s; the task is not concerned", tell, run.path)
+
+    def flush(self) -> None:
+        """Let each middleware send what it has collected: the process ends."""
+        for flush in self._flush:
+            try:
+                flush()
+            except Exception:  # the project's code
+                logger.exception("middleware %r failed at the end of a process", flush)
 
 
 @cache

@@ -58,6 +58,7 @@ class Received(Protocol):
     lease_lost: bool
     cancelled: bool
     given: TopicMessage | None
+    wait_us: int | None
 
     @property
     def work_queue(self) -> SourceQueue:
@@ -160,6 +161,12 @@ class CurrentTask:
         """Return the values that middleware sent with the call."""
         context = (self._run.meta or {}).get("context")
         return context if isinstance(context, dict) else {}
+
+    @property
+    def waited_for_s(self) -> float | None:
+        """Return how long the message was ready before it was received; None where its queue does not tell."""
+        wait_us = self._run.delivery.wait_us
+        return None if wait_us is None else wait_us / 1e6
 
     @property
     def ran_for_s(self) -> float | None:

@@ -25,6 +25,7 @@ from ..conf.timetable import can_read_cron
 from ..core.errors import RedisFailure, RsmqError
 from ..core.tasks.schedules import tick_id
 from .lanes import lane_of_call
+from .middleware import firing
 from .outgoing import Outgoing, prepare
 from .proofs import keyring_of
 from .shards import check_first_shard
@@ -184,7 +185,7 @@ def tick_ids(entry: Schedule, namespace: str, ticks: Sequence[int]) -> list[str]
 
 def prepare_ticks(entry: Schedule, ids: list[str]) -> Outgoing:
     """Encode one call of the entry's task for each id. Raises UnusableSchedule."""
-    call = (entry.args, entry.kwargs or {})
+    call, token = (entry.args, entry.kwargs or {}), firing.set(entry.name)
     try:
         task = task_of(entry)
         return prepare(task, [call] * len(ids), ids=ids, lane=lane_of_call(task, *call))
@@ -194,3 +195,5 @@ def prepare_ticks(entry: Schedule, ids: list[str]) -> Outgoing:
         is_plain = isinstance(error, (TypeError, ValueError, RsmqError))
         said = str(error) if is_plain else f"{type(error).__name__}: {error}"
         raise UnusableSchedule(f"schedule {entry.name!r}: {said}") from error
+    finally:
+        firing.reset(token)

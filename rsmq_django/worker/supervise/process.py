@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...core.log_lines import get_logger
+from ...tasks.middleware import chain
 from ...tasks.registry import largest_batch
 from ...tasks.topic_task import TopicTask, registered_topic_tasks
 from ..execute.pool import MOST_PREFETCHED
@@ -231,6 +232,10 @@ def flush_output(*, may_hang: bool) -> None:
 
 
 def _flush() -> None:
+    with contextlib.suppress(Exception):  # a mistake in the settings, which was logged
+        middleware = chain()
+        if middleware is not None:
+            middleware.flush()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -178,3 +178,26 @@ def test_an_entry_that_cannot_be_used_is_found_before_a_worker_starts(project: C
         chain()
     with pytest.raises(SystemCheckError, match="rsmq.E011"):
         call_command("check")
+
+
+def test_middleware_that_fails_at_the_end_of_a_process_does_not_keep_others_from_it(
+    project: Configure, settings: Any, caplog: pytest.LogCaptureFixture
+):
+    ended: list[str] = []
+
+    class Failing:
+        def flush(self) -> None:
+            raise KeyError("nothing to send")
+
+    class Sending:
+        def flush(self) -> None:
+            ended.append("sent")
+
+    use(settings, Failing(), Sending())
+    found = chain()
+    assert found is not None
+
+    found.flush()
+
+    assert ended == ["sent"]
+    assert "failed at the end of a process" in caplog.text
