@@ -182,12 +182,14 @@ test-faults: $(INSTALLED) ## break servers, networks and processes under load an
 test-simulation: $(INSTALLED) ## simulate workers, faults and time: a seed always shows the same (HOURS=40: of workers)
 	@$(BIN)/python -m tests.simulation $(if $(HOURS),--hours $(HOURS)) $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
 
-# Instructions, because times depend on the other work of a machine. Counted on the default Python only.
-test-instructions: $(INSTALLED) ## compare the instructions of sending and running a task with those recorded (a minute)
+# Instructions, because times depend on the other work of a machine. Counted on the default Python and on the other one.
+test-instructions: $(INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_INSTALLED)) ## compare the instructions of sending and running a task with those recorded (two minutes)
 	@$(BIN)/python -m benchmarks.guard
+	@$(if $(OTHER_PYTHON),$(OTHER_BIN)/python -m benchmarks.guard)
 
-record-instructions: $(INSTALLED) ## record the instructions that test-instructions compares with
+record-instructions: $(INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_INSTALLED)) ## record the instructions that test-instructions compares with
 	@$(BIN)/python -m benchmarks.guard --record
+	@$(if $(OTHER_PYTHON),$(OTHER_BIN)/python -m benchmarks.guard --record)
 
 lint: $(INSTALLED) ## check style, types and migrations
 	@$(BIN)/ruff check

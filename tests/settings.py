@@ -55,6 +55,8 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # an admin
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 
 REDIS_URL = os.environ.get("RSMQ_TEST_URL") or redis_server.URL
+# pytest's handlers take all lines. Without this, no test would run a task as production does, where nobody takes these.
+LOGGING = {"version": 1, "disable_existing_loggers": False, "loggers": {"django.tasks": {"level": "WARNING"}}}
 # Patient, because a busy machine can stand still for more than the second that a web request should wait.
 RSMQ = {"CONNECTIONS": {"default": {"URL": REDIS_URL, "TIMEOUT_S": 15}}}
 TASKS = {"default": {"BACKEND": "rsmq_django.tasks.backend.RSMQBackend", "QUEUES": []}}

@@ -9,7 +9,7 @@ import json
 import logging
 import traceback
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from ...conf.settings import get_settings
 from ...core import Queue
@@ -55,6 +55,8 @@ class Notifier:
     def __init__(self, worker_id: str) -> None:
         self.worker_id = worker_id
         self.starts_are_news = self.successes_are_news = True
+        #: Whether Django's signal for the end of a task has receivers, when it has succeeded.
+        self._successes_are_signalled = True
         #: Whether neither is announced, nor traced: most workers are silent about runs that succeed.
         self.is_silent = False
 
@@ -66,9 +68,10 @@ class Notifier:
         """
         settings = get_settings()
         self.starts_are_news = anybody_listens(task_started)
+        self._successes_are_signalled = anybody_listens(task_finished)
         #: Whether successes go to a log, to middleware, or to a receiver of Django's signal.
         self.successes_are_news = (
-            logger.isEnabledFor(logging.DEBUG) or bool(settings.middleware) or anybody_listens(task_finished)
+            logger.isEnabledFor(logging.DEBUG) or bool(settings.middleware) or self._successes_are_signalled
         )
         self.is_silent = not (self.starts_are_news or self.successes_are_news or settings.tracing.enabled)
 
@@ -90,7 +93,7 @@ class Notifier:
         """Write the log line of an outcome; send `task_finished` and `message_dead_lettered` when they apply."""
         log_outcome(attempt, outcome)
         _tell_middleware(attempt, outcome)
-        if isinstance(outcome, _FINAL) and _is_task(attempt) and _is_news(outcome):
+        if _is_task(attempt) and self._is_end_signalled(outcome):
             result = self._finished_result(attempt, outcome)
             task_finished.send_robust(sender=type(result.task.get_backend()), task_result=result)
         if type(outcome) is Dead:
@@ -100,11 +103,16 @@ class Notifier:
         """See finished()."""
         log_outcome(attempt, outcome)
         _tell_middleware(attempt, outcome)
-        if isinstance(outcome, _FINAL) and _is_task(attempt) and _is_news(outcome):
+        if _is_task(attempt) and self._is_end_signalled(outcome):
             result = self._finished_result(attempt, outcome)
             await task_finished.asend_robust(sender=type(result.task.get_backend()), task_result=result)
         if type(outcome) is Dead:
             await message_dead_lettered.asend_robust(sender=Queue, **_dead_letter(attempt, outcome))
+
+    def _is_end_signalled(self, outcome: Outcome) -> TypeGuard[Succeeded | Dead | Cancelled]:
+        if isinstance(outcome, Succeeded):
+            return self._successes_are_signalled
+        return isinstance(outcome, _FINAL) and anybody_listens(task_finished, has_failed=True)
 
     def lost(self, delivery: Delivery) -> None:
         """Log that a result was discarded because another worker may hold the message now."""
@@ -175,10 +183,6 @@ class Notifier:
             value, task = json.loads(outcome.value), attempt.handler.task if attempt.handler is not None else None
             object.__setattr__(result, "_return_value", value if task is None else as_returned(task, value))
         return result
-
-
-def _is_news(outcome: Outcome) -> bool:
-    return anybody_listens(task_finished, has_failed=not isinstance(outcome, Succeeded))
 
 
 def log_outcome(attempt: AttemptState, outcome: Outcome) -> None:

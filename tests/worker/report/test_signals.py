@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from django.dispatch import Signal
+from django.utils.log import RequireDebugFalse, RequireDebugTrue
 
 from rsmq_django.core import Queue
 from rsmq_django.signals import message_dead_lettered
 from rsmq_django.tasks import TaskContext, TaskResultStatus, compat, consumer, fixed
 from rsmq_django.tasks.backend import RSMQBackend
-from rsmq_django.tasks.compat import task_finished, task_started
+from rsmq_django.tasks.compat import HAS_NATIVE_TASKS, task_finished, task_started
+from rsmq_django.worker.report.notifications import Notifier
 from tests.worker.workshop import Configure, declare, send_raw, work
 
 
@@ -141,7 +145,139 @@ def test_raw_messages_are_no_tasks(project: Configure):
     assert (started, finished) == ([], [])
 
 
-# -- The log -------------------------------------------------------------------------------------------------------
+# -- Django's own receivers, which write to a log ----------------------------------------------------------------------
+
+FRAMEWORK = "django.tasks" if HAS_NATIVE_TASKS else "django_tasks"
+TOLD_WHETHER_SILENT = """
+import sys
+import django
+from django.conf import settings
+apps = ["django.contrib.contenttypes", "rsmq_django", *sys.argv[1:]]
+settings.configure(INSTALLED_APPS=apps, RSMQ={"CONNECTIONS": {"default": {"URL": "redis://localhost:1"}}})
+django.setup()
+from rsmq_django.worker.report.notifications import Notifier
+notifier = Notifier("painter")
+notifier.find_listeners()
+print(notifier.is_silent)
+"""
+
+
+class Lines(logging.Handler):
+    """Collects the lines of a logger."""
+
+    def __init__(self, level: int = logging.NOTSET, dropped_by: logging.Filter | None = None) -> None:
+        super().__init__(level)
+        self.lines: list[str] = []
+        if dropped_by is not None:
+            self.addFilter(dropped_by)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self.lines.append(f"{record.levelname} {record.getMessage().rpartition('state=')[2]}")
+
+
+@contextmanager
+def logging_tasks_to(*handlers: logging.Handler, level: int = logging.INFO) -> Iterator[None]:
+    """Let the receivers of Django write to these handlers only."""
+    logger = logging.getLogger(FRAMEWORK)
+    before = logger.level, logger.propagate
+    logger.propagate = False
+    logger.setLevel(level)
+    for each in handlers:
+        logger.addHandler(each)
+    try:
+        yield
+    finally:
+        for each in handlers:
+            logger.removeHandler(each)
+        logger.propagate = before[1]
+        logger.setLevel(before[0])
+
+
+def is_silent() -> bool:
+    notifier = Notifier("painter")
+    notifier.find_listeners()
+    return notifier.is_silent
+
+
+def test_successes_are_no_news_in_a_project_without_logging_settings():
+    backport = [] if HAS_NATIVE_TASKS else [FRAMEWORK]
+    told = subprocess.run([sys.executable, "-c", TOLD_WHETHER_SILENT, *backport], capture_output=True, text=True)
+
+    assert told.stdout.split() == ["True"], told.stderr
+
+
+@pytest.mark.parametrize(
+    ("handler", "debug", "expected"),
+    [
+        (None, False, True),
+        (Lines(), False, False),
+        (Lines(logging.WARNING), False, True),
+        (Lines(dropped_by=RequireDebugTrue()), False, True),
+        (Lines(dropped_by=RequireDebugTrue()), True, False),
+        (Lines(dropped_by=RequireDebugFalse()), True, True),
+        (Lines(dropped_by=RequireDebugFalse()), False, False),
+        (Lines(dropped_by=logging.Filter("a filter that may let it pass")), False, False),
+    ],
+    ids=[
+        "no handler",
+        "any line",
+        "warnings",
+        "debug only, off",
+        "debug only, on",
+        "production only, debug",
+        "production only",
+        "unknown filter",
+    ],
+)
+def test_worker_is_silent_while_no_log_takes_successes(
+    project: Configure, settings: Any, handler: Lines | None, debug: bool, expected: bool
+):
+    settings.DEBUG = debug
+
+    with logging_tasks_to(*([] if handler is None else [handler])):
+        assert is_silent() is expected
+
+
+def test_handlers_of_parents_are_asked(project: Configure, monkeypatch: pytest.MonkeyPatch):
+    parent, child = logging.Logger("parent"), logging.getLogger(FRAMEWORK)
+    monkeypatch.setattr(child, "parent", parent)
+
+    with logging_tasks_to():
+        child.propagate = True
+        assert is_silent()
+        parent.addHandler(Lines())
+        assert not is_silent()
+
+
+def test_tools_that_replace_the_methods_of_loggers_get_each_line(project: Configure, monkeypatch: pytest.MonkeyPatch):
+    seen: list[str] = []
+    monkeypatch.setattr(logging.Logger, "callHandlers", lambda logger, record: seen.append(record.getMessage()))
+    declared = declare(lambda: None)
+    declared.enqueue()
+
+    with logging_tasks_to(Lines(logging.CRITICAL)):
+        work()
+
+    assert [line.rpartition("=")[2] for line in seen if declared.module_path in line] == ["RUNNING", "SUCCESSFUL"]
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING])
+def test_failures_are_logged_by_django_when_successes_are_not(project: Configure, level: int):
+    def fail() -> None:
+        raise OSError("no paint left")
+
+    handler = Lines(logging.ERROR)
+    declare(lambda: None).enqueue()
+    declare(max_attempts=1)(fail).enqueue()
+
+    with logging_tasks_to(handler, level=level):
+        work()
+
+    assert handler.lines == ["ERROR FAILED"]
+
+
+# -- Our log -----------------------------------------------------------------------------------------------------------
 
 
 def test_failure_is_logged_with_the_next_step(project: Configure, caplog):
