@@ -54,6 +54,7 @@ _SENDING = (
     "queue/create",
     "queue/send",
     "reliable/push",
+    "tasks/await_end",
     "tasks/enqueue",
     "tasks/enqueue_unique",
     "tasks/read_body",
@@ -67,7 +68,7 @@ _SENDING = (
     "tasks/workflow/*",
     "topic/publish",
 )
-_SENDING_COMMANDS = "hgetall hscan hset sadd set wait waitaof"
+_SENDING_COMMANDS = "hgetall hscan hset sadd set subscribe unsubscribe wait waitaof"
 _EVERYTHING = ("doctor/*", "queue/*", "reliable/*", "stats/*", "tasks/*", "topic/*")
 
 ROLES = {
@@ -75,7 +76,7 @@ ROLES = {
         "web processes: enqueue tasks and workflows, send, push and publish, read results",
         _SENDING,
         _SENDING_COMMANDS,
-        channels=(":rt:*", "::wake:*"),
+        channels=(":rt:*", "::wake:*", "::ended:*"),
     ),
     "worker": Role(
         "rsmq_worker with its supervisor and relay",
@@ -92,8 +93,8 @@ ROLES = {
             "tasks/*",
             "topic/*",
         ),
-        f"{_SENDING_COMMANDS} blpop get hget smembers subscribe time unsubscribe xread zmscore zrange zrem",
-        channels=(":rt:*", "::wake:*", "::cancelled"),
+        f"{_SENDING_COMMANDS} blpop get hget smembers time xread zmscore zrange zrem",
+        channels=(":rt:*", "::wake:*", "::cancelled", "::ended:*"),
     ),
     "viewer": Role(
         "the admin for users who may only look, metrics, rsmq_stats, rsmq_doctor without --repair",
@@ -105,9 +106,9 @@ ROLES = {
     "operator": Role(
         "the admin with all its actions, rsmqctl and the management commands",
         _EVERYTHING,
-        f"{' '.join(READING)} {_SENDING_COMMANDS} blpop function|load subscribe unsubscribe zrem",
+        f"{' '.join(READING)} {_SENDING_COMMANDS} blpop function|load zrem",
         keys=("QUEUES",),
-        channels=(":rt:*", "::wake:*", "::cancelled"),
+        channels=(":rt:*", "::wake:*", "::cancelled", "::ended:*"),
     ),
     "pipeline": Role(
         'rsmq_pipeline and Spark jobs with format("rsmq")',

@@ -242,6 +242,11 @@ def cancellations_channel(namespace: str) -> str:
     return f"{namespace}::cancelled"
 
 
+def ended_channel(namespace: str, word: str) -> str:
+    """Return the channel on which the ids of ended tasks are published to one process that waits for them."""
+    return f"{namespace}::ended:{word}"
+
+
 def checked_name(name: str) -> str:
     """Return `name`, or raise InvalidName when no RSMQ queue may have it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):

@@ -48,6 +48,7 @@ from .sent_result import SentResult
 from .shards import by_destination, check_shards, clients_for, hint_of_shard, id_in_shard
 from .task import Arguments, Task, find_task
 from .typed_arguments import as_sent, types_of_task
+from .waiting import await_end_of, wait_for_end
 
 #: Maximum number of validated tasks that are remembered; using() creates a new one each time.
 MAX_CHECKED = 1000
@@ -211,6 +212,14 @@ class RSMQBackend(BaseTaskBackend):
         if result is None:
             raise _does_not_exist(result_id)
         return result
+
+    def wait_for_end(self, result: TaskResult[..., Any], timeout_s: float) -> None:
+        """See BaseResult.wait()."""
+        wait_for_end(result, timeout_s)
+
+    async def await_end(self, result: TaskResult[..., Any], timeout_s: float) -> None:
+        """See BaseResult.await_end()."""
+        await await_end_of(result, timeout_s)
 
     def _find(self, result_id: str) -> TaskResult[..., Any] | None:
         for client in clients_for(result_id):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, Self
 
 from .compat import TASK_REFRESH_ATTRS, TaskResult
 from .foreign_words import RESULT_WORDS, missing_attribute
@@ -35,6 +35,23 @@ class BaseResult(TaskResult):  # type: ignore[type-arg]  # generic only for type
     async def arefresh(self) -> None:
         """See refresh()."""
         self._take_over(await self.task.get_backend().aget_result(self.id))
+
+    def wait(self, timeout_s: float) -> Self:
+        """Wait until the task has ended, and return this result, refreshed: successful or failed.
+
+        Its end wakes the process; all waits of a process share one connection to the server. Raises TimeoutError after
+        `timeout_s` seconds, while the task goes on; TaskResultDoesNotExist; and TransactionManagementError for a call
+        that is sent when the caller's transaction commits.
+        """
+        backend: Any = self.task.get_backend()
+        backend.wait_for_end(self, timeout_s)
+        return self
+
+    async def await_end(self, timeout_s: float) -> Self:
+        """See wait(); uses no thread of the caller."""
+        backend: Any = self.task.get_backend()
+        await backend.await_end(self, timeout_s)
+        return self
 
     def _take_over(self, refreshed: Any) -> None:
         for name in TASK_REFRESH_ATTRS:

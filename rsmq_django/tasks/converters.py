@@ -1,8 +1,8 @@
 """Converters between Python values and JSON, each for one annotation: `date`, `list[UUID]`, `Order | None`.
 
-A converter is made once, where a task is declared. It never reads the name of a class from JSON: the annotation alone
-says which class a value becomes. An annotation that JSON has anyway (`int`, `list[str]`), and one that leaves open
-what a text becomes (`date | str`), has no converter: its values travel as they are.
+A converter is made once for each function. It never reads the name of a class from JSON: the annotation alone says
+which class a value becomes. There is no converter for what JSON has anyway (`int`, `list[str]`), nor for an annotation
+that leaves open what a text becomes (`date | str`): such values travel as they are.
 """
 
 from __future__ import annotations

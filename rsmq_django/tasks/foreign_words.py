@@ -34,8 +34,8 @@ TASK_WORDS = {
 }
 #: Of results.
 RESULT_WORDS = {
-    "get": "a result is not waited for: call .refresh() and look at .is_finished, then at .return_value",
-    "wait": "a result is not waited for: call .refresh() and look at .is_finished",
+    "get": "wait for its end with .wait(timeout_s), then look at .return_value",
+    "await": "await its end with .await_end(timeout_s)",
     "get_result": "call .refresh() and look at .return_value",
     "result": "call .refresh() and look at .return_value",
     "value": "call .refresh() and look at .return_value",

@@ -64,6 +64,11 @@ def read_record(namespace: str, task_id: str) -> Call[dict[str, str]]:
     return Call("HGETALL", (result_key(namespace, task_id),), (), _read_fields, repeatable=True)
 
 
+def await_end(namespace: str, task_id: str, word: str) -> Call[bool]:
+    """Return the call that notes a waiting process in a record; its result says whether the end will be published."""
+    return Call("tasks/await_end", (result_key(namespace, task_id),), (word,), bool, repeatable=True)
+
+
 def read_body(keys: QueueKeys, message_id: str) -> Call[bytes | None]:
     """Return the call that reads the body of a message without receiving it."""
     return Call("tasks/read_body", (keys.messages, keys.settings), (message_id,), lambda reply: reply, repeatable=True)

@@ -80,7 +80,7 @@ def test_tasks_are_copied_and_pickled_as_before(paint: Task[..., Any]):
 
 @pytest.mark.parametrize(
     ("word", "way"),
-    [("get", "refresh"), ("wait", "refresh"), ("result", "return_value"), ("state", "status"), ("ready", "is_finished"),
+    [("get", "wait"), ("await", "await_end"), ("result", "return_value"), ("state", "status"), ("ready", "is_finished"),
      ("successful", "status"), ("revoke", "cancel"), ("traceback", "errors")],
 )  # fmt: skip
 @pytest.mark.parametrize("is_read", [False, True])

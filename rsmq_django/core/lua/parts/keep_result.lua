@@ -2,11 +2,13 @@
 --   key: hash, its result record; at: index in ARGV of id, receive count, attempt, seconds to keep the record, begin and
 --   end (ms), value; body: the message's, or false
 --#include parts/results
+--#include parts/announce_end
 local RESULT_WORDS = 7
 
 local function keep_result(key, at, queue, worker, body)
   local id, receive_count, attempt, keep_s, began_ms, ended_ms, value = unpack(ARGV, at, at + RESULT_WORDS - 1)
-  if not is_own(key, id, queue) then return end
+  local is_ours, awaited_by = is_own(key, id, queue)
+  if not is_ours then return end
   local is_first = attempt == "1"
   if is_first and receive_count ~= "1" then begin_anew(key) end
   -- The time when the first attempt began does not change: a later attempt would store its own begin twice.
@@ -17,4 +19,5 @@ local function keep_result(key, at, queue, worker, body)
   -- All fields are new: there was no record, as for messages of other clients. Usually the sender writes these fields.
   if added == (is_first and 7 or 6) then redis.call("HSET", key, "queue", queue, "message", id) end
   redis.call("EXPIRE", key, keep_s)
+  if awaited_by then announce_end(key, awaited_by) end
 end

@@ -1,10 +1,10 @@
 -- Return whether a record belongs to a message, or does not exist yet. A body names the task of its record, and any program
 -- may have written it: a message changes no record of a message in another queue (`dead`: the dead-letter queue of the
--- message when it failed for good).
+-- message when it failed for good). The second value are the processes that wait for the end of the task, see announce_end.
 local function is_own(key, id, queue)
-  local owner = redis.pcall("HMGET", key, "message", "queue")
-  if owner.err or not owner[1] then return true end
-  return owner[1] == id and (owner[2] == queue or redis.call("HGET", key, "dead") == queue)
+  local owner = redis.pcall("HMGET", key, "message", "queue", "awaited_by")
+  if owner.err or not owner[1] then return true, owner[3] end
+  return owner[1] == id and (owner[2] == queue or redis.call("HGET", key, "dead") == queue), owner[3]
 end
 
 -- Write fields and values into a result record. If another program stores something under its key, that is unchanged and

@@ -15,6 +15,7 @@
 -- and checks KEYS[5]. Returns 1 cancelled, 0 no such message in this queue.
 --#include parts/clock
 --#include parts/remove
+--#include parts/announce_end
 --#include queue/moves/parts/seen
 local messages, settings, releases, result, cancelled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dead_records = KEYS[6]
@@ -40,6 +41,7 @@ if redis.call("EXISTS", result) == 1 then
   if redis.call("HEXISTS", result, "error:" .. attempt) == 1 then attempt = attempt + 1 end
   redis.call("HSET", result, "status", "FAILED", "error:" .. attempt, err, "finished_ms", integer(now_ms), "body", body)
   redis.call("EXPIRE", result, keep_s)
+  announce_end(result, redis.call("HGET", result, "awaited_by"))
 end
 local expired = redis.call("ZRANGEBYSCORE", cancelled, "-inf", integer(now_ms - remember_s * 1000), "LIMIT", 0, 100)
 if #expired > 0 then redis.call("ZREM", cancelled, unpack(expired)) end

@@ -7,6 +7,7 @@
 --#include parts/strike
 --#include parts/events
 --#include parts/past
+--#include parts/announce_end
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local log, dropped = KEYS[5], KEYS[6]
 local own_failures = KEYS[7]
@@ -57,7 +58,11 @@ local function bury(first, result)
   log_event(log, dropped, 1, is_discarded and "discarded" or "dead")
   if result then
     write_result(result, ARGV[at + 3], at + 4)
-    if is_own(result, id, ARGV[at + 4 + ARGV[at + 4] - 2]) then set_fields(result, "body", values[1] or "") end
+    local is_ours, awaited_by = is_own(result, id, ARGV[at + 4 + ARGV[at + 4] - 2])
+    if is_ours then
+      set_fields(result, "body", values[1] or "")
+      announce_end(result, awaited_by)
+    end
   end
   return 1
 end

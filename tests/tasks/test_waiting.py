@@ -1,0 +1,256 @@
+"""Waiting for the end of tasks: woken by it, or by a look now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.transaction import TransactionManagementError
+
+from rsmq_django.queues import get_client
+from rsmq_django.tasks import Retry, cancel, waiting
+from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import Configure, declare, work, working
+
+#: Longer than any wait of these tests, and shorter than their deadline.
+LONG_S = 60
+
+
+@pytest.fixture(autouse=True)
+def no_subscription_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(waiting, "LINGER_S", 0.0)
+    monkeypatch.setattr(waiting, "LOOK_S", 0.02)
+    yield
+    wait_until(lambda: not threads())
+    waiting._own.by_client.clear()
+
+
+@pytest.fixture
+def only_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No look at the record ends a wait in time once the process is noted."""
+    monkeypatch.setattr(waiting, "NOTED_WAIT_S", 3600.0)
+
+
+def threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "rsmq-ends-of-tasks"]
+
+
+def noted(server: PrivateServer, task_id: str) -> bool:
+    return bool(server.redis.hexists(f"rsmq::result:{task_id}", "awaited_by"))
+
+
+def in_thread(function: Any) -> Any:
+    executor = ThreadPoolExecutor(1, thread_name_prefix="waits-in-a-test")
+    future = executor.submit(function)
+    executor.shutdown(wait=False)
+    return future
+
+
+@pytest.mark.usefixtures("only_news")
+def test_the_end_of_a_task_wakes_who_waits(project: Configure, server: PrivateServer):
+    @declare
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    results = [add.enqueue(number, 1) for number in range(3)]
+    waits = [in_thread(lambda result=result: result.wait(LONG_S)) for result in [*results, *results]]
+    wait_until(lambda: all(noted(server, result.id) for result in results))
+    assert len(threads()) == 1, "one subscription for all"
+    work()
+
+    assert [each.result(LONG_S).return_value for each in waits] == [1, 2, 3] * 2
+
+
+@pytest.mark.usefixtures("only_news")
+async def test_the_end_of_a_task_wakes_coroutines(project: Configure, server: PrivateServer):
+    @declare
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    results = [await add.aenqueue(number, 1) for number in range(3)]
+    waits = [asyncio.ensure_future(result.await_end(LONG_S)) for result in results]
+    await asyncio.to_thread(wait_until, lambda: all(noted(server, result.id) for result in results))
+    await asyncio.to_thread(work)
+
+    assert [(await each).return_value for each in waits] == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("only_news")
+def test_a_failure_a_cancellation_and_a_last_attempt_are_ends(project: Configure, server: PrivateServer):
+    attempts: list[int] = []
+
+    @declare(max_attempts=1)
+    def fail() -> None:
+        raise ValueError("no")
+
+    @declare
+    def again() -> str:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise Retry(after_s=0)
+        return "done"
+
+    results = [fail.enqueue(), again.enqueue(), fail.enqueue()]
+    waits = [in_thread(lambda result=result: result.wait(LONG_S)) for result in results]
+    wait_until(lambda: all(noted(server, result.id) for result in results))
+    cancel(results[2].id)
+    assert waits[2].result(LONG_S).status == TaskResultStatus.FAILED
+    work()
+
+    assert waits[0].result(LONG_S).errors[0].exception_class is ValueError
+    assert (waits[1].result(LONG_S).return_value, len(attempts)) == ("done", 3)
+
+
+def test_a_task_that_has_ended_is_not_waited_for(project: Configure):
+    @declare
+    def add() -> int:
+        return 7
+
+    result = add.enqueue()
+    work()
+    assert result.wait(0).return_value == 7
+    assert not threads()
+
+
+def test_nobody_is_told_of_a_task_that_nobody_waits_for(project: Configure, server: PrivateServer):
+    result = declare(lambda: None).enqueue()
+    with server.redis.monitor() as monitor:
+        work()
+        server.redis.echo("over")
+        commands = []
+        for command in monitor.listen():
+            commands.append(command["command"])
+            if command["command"] == "ECHO over":
+                break
+    assert not [each for each in commands if each.startswith("PUBLISH") and "ended" in each]
+    assert any(result.id in each for each in commands)
+
+
+def test_the_time_is_over(project: Configure):
+    result = declare(lambda: None).enqueue()
+    with pytest.raises(
+        TimeoutError, match=rf"has not ended within 0\.1 s, its status is READY; it goes on \[{result.id}\]"
+    ):
+        result.wait(0.1)
+    with pytest.raises(TimeoutError, match="within 0 s"):
+        asyncio.run(result.await_end(0))
+
+
+@pytest.mark.parametrize("wrong", [None, -1, True, "5"])
+def test_a_wrong_time_is_refused(project: Configure, wrong: Any):
+    with pytest.raises(ValueError, match="timeout_s is .*; it must be a number of seconds from 0"):
+        declare(lambda: None).enqueue().wait(wrong)
+
+
+def test_a_result_that_is_not_kept_cannot_be_waited_for(project: Configure, server: PrivateServer):
+    with pytest.raises(TaskResultDoesNotExist):
+        declare(result_ttl_s=0)(lambda: None).enqueue().wait(LONG_S)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_call_that_waits_for_the_commit_cannot_end_before(configure: Configure):
+    configure(on_commit=True)
+
+    def nothing() -> None: ...
+
+    with transaction.atomic():
+        result = declare(nothing).enqueue()
+        with pytest.raises(TransactionManagementError, match="wait after the block"):
+            result.wait(LONG_S)
+    work()
+    assert result.wait(LONG_S).status == TaskResultStatus.SUCCESSFUL
+
+
+def test_without_a_subscription_the_record_is_looked_at(
+    project: Configure, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def refuse(*_: object) -> None:
+        raise OSError("no permission for the channel")
+
+    monkeypatch.setattr(type(get_client().connection), "subscriber", refuse)
+    monkeypatch.setattr(waiting, "AGAIN_S", 0.05)
+
+    def seven() -> int:
+        return 7
+
+    result = declare(seven).enqueue()
+    with working():
+        assert result.wait(LONG_S).return_value == 7
+    wait_until(lambda: not threads())
+    said = [record.levelname for record in caplog.records if "no permission for the channel" in record.getMessage()]
+    assert said.count("WARNING") == 1
+
+
+@pytest.mark.usefixtures("only_news")
+def test_a_broken_subscription_is_made_anew(project: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(waiting, "AGAIN_S", 0.05)
+    result = declare(lambda: None).enqueue()
+    wait = in_thread(lambda: result.wait(LONG_S))
+    wait_until(lambda: noted(server, result.id))
+    (listener,) = waiting._own.by_client.values()
+
+    server.redis.client_kill_filter(_type="pubsub")
+    wait_until(lambda: not listener.is_subscribed)
+    work()
+    assert wait.result(LONG_S).status == TaskResultStatus.SUCCESSFUL
+
+
+@pytest.mark.usefixtures("only_news")
+def test_a_child_process_has_a_subscription_of_its_own(project: Configure, server: PrivateServer):
+    def seven() -> int:
+        return 7
+
+    task = declare(seven)
+    first, second = task.enqueue(), task.enqueue()
+    wait = in_thread(lambda: first.wait(LONG_S))
+    wait_until(lambda: noted(server, first.id))
+    child = os.fork()
+    if child == 0:
+        os._exit(second.wait(LONG_S).return_value)
+    wait_until(lambda: noted(server, second.id))
+    work()
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert wait.result(LONG_S).return_value == 7
+
+
+@pytest.mark.usefixtures("only_news")
+def test_a_result_of_another_process_is_found_by_its_id(project: Configure, server: PrivateServer):
+    def seven() -> int:
+        return 7
+
+    result_id = declare(seven).enqueue().id
+    found: Any = task_backends["default"].get_result(result_id)
+    wait = in_thread(lambda: found.wait(LONG_S))
+    wait_until(lambda: noted(server, result_id))
+    work()
+    assert wait.result(LONG_S).return_value == 7
+
+
+@pytest.mark.usefixtures("only_news")
+def test_calls_in_shards_are_waited_for(configure: Configure, server: PrivateServer):
+    configure(spread={"SHARDS": 4})
+
+    def number(value: int) -> int:
+        return value
+
+    results = [declare(queue_name="spread")(number).enqueue(value) for value in range(6)]
+    waits = [in_thread(lambda result=result: result.wait(LONG_S)) for result in results]
+    wait_until(lambda: sum(len(server.redis.keys("*::result:*")) for _ in (1,)) == 6)
+    with working():
+        assert [each.result(LONG_S).return_value for each in waits] == list(range(6))
+
+
+def test_more_processes_than_a_record_can_note_look_at_it(project: Configure, server: PrivateServer):
+    result = declare(lambda: None).enqueue()
+    server.redis.hset(f"rsmq::result:{result.id}", "awaited_by", "x" * 400)
+    with working():
+        assert result.wait(LONG_S).status == TaskResultStatus.SUCCESSFUL
