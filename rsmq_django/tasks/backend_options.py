@@ -85,7 +85,7 @@ def _imported(value: Any) -> Any:
 
 
 def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the options of a task, where those that it leaves out have the defaults of its backend."""
+    """Yield the options of a task; options that are left out have the defaults of its backend."""
     for name, value in given.items():
         is_left_out = name in defaults and value is getattr(_DEFAULTS, name)
         yield name, defaults[name] if is_left_out else value

@@ -7,11 +7,12 @@ cover all workers on all machines. This module defines the names of metrics, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.crypto import constant_time_compare
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -29,11 +30,13 @@ from ..core.stats.events import LogState
 from ..core.stats.events import state as log_state
 from ..core.stats.histogram import Histogram
 from ..core.stats.history import COUNTERS, Counts, read_totals
+from ..core.tasks.schedules import Listing, list_entries
 from ..core.transport.call import Call
+from ..live.processes import worker_counts
 from ..live.tasks import known_names
 from ..queues import get_client
 
-__all__ = ["metrics", "registry"]
+__all__ = ["metrics", "metrics_with_token", "registry"]
 
 T = TypeVar("T")
 
@@ -56,6 +59,9 @@ class Scrape:
     #: By queue, then by task.
     totals: dict[str, dict[str, Counts]]
     workers: list[WorkerBeat]
+    #: Live processes by the queue of the settings that they consume; empty for the namespaces of shards.
+    consumers: dict[str, int]
+    schedules: Listing
     log: LogState
 
 
@@ -84,6 +90,7 @@ class RsmqCollector(Collector):
         yield from _queue_metrics(scrapes)
         yield from _attempt_metrics(scrapes)
         yield from _worker_metrics(scrapes)
+        yield from _schedule_metrics(scrapes)
         yield from _event_metrics(scrapes)
 
 
@@ -91,6 +98,23 @@ def metrics(request: HttpRequest) -> HttpResponse:
     """Respond to a scrape. Protect this view from the public: it shows the names of queues and tasks."""
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return HttpResponse(encode(registry()), content_type=content_type)
+
+
+def metrics_with_token(token: str) -> Callable[[HttpRequest], HttpResponse]:
+    """Return the view metrics() for requests with the header `Authorization: Bearer <token>`; others get 401.
+
+    Raises ValueError for an empty token, which would protect nothing.
+    """
+    if not token:
+        raise ValueError("the token of the metrics view is empty; give it a secret text")
+
+    def view(request: HttpRequest) -> HttpResponse:
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not constant_time_compare(given.strip(), token):
+            return HttpResponse("a token is needed\n", status=401, headers={"WWW-Authenticate": "Bearer"})
+        return metrics(request)
+
+    return view
 
 
 def registry() -> CollectorRegistry:
@@ -115,8 +139,24 @@ def read_connection(alias: str, client: Client) -> Scrape:
         _read(client, paused(client.namespace), frozenset()),
         _totals(client, counted, shown),
         _read(client, workers(client.namespace), []),
+        _consumers(alias, client) if has_others else {},
+        _read(client, list_entries(client.namespace), Listing(0, {})),
         _read(client, log_state(client.namespace), LogState(0, None, 0, None, None)),
     )
+
+
+def _consumers(alias: str, client: Client) -> dict[str, int]:
+    """Return how many live processes consume each queue of the settings that workers have to consume."""
+    settings = get_settings()
+    try:
+        counted = worker_counts(client)
+    except RedisFailure:
+        raise
+    except RsmqError:
+        return {}
+    ours = [each.name for each in settings.queues.values() if each.connection == alias and not each.for_others]
+    ours += [each.name for each in settings.reliable.values() if each.connection == alias]
+    return {name: counted[name] for name in ours}
 
 
 def _by_name(found: Sequence[NamedDepth]) -> dict[str, Depth]:
@@ -248,6 +288,37 @@ def _worker_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
         for worker in scrape.workers:
             age.add_metric([scrape.alias, worker.worker_id], max(0.0, worker.now_ms - worker.beat_ms) / 1000)
     yield from (number, age)
+    consumers = GaugeMetricFamily(
+        "rsmq_queue_workers",
+        "Live worker processes that consume a queue of the settings.",
+        labels=["connection", "queue"],
+    )
+    for scrape in scrapes:
+        for name, processes in scrape.consumers.items():
+            consumers.add_metric([scrape.alias, name], processes)
+    yield consumers
+
+
+def _schedule_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
+    labels = ["connection", "schedule"]
+    overdue = GaugeMetricFamily(
+        "rsmq_schedule_overdue_seconds", "Time since a tick was due that has not fired; 0 while none is.", labels=labels
+    )
+    fired = CounterMetricFamily("rsmq_schedule_fired", "Ticks that fired.", labels=labels)
+    skipped = CounterMetricFamily("rsmq_schedule_skipped", "Missed ticks that were skipped.", labels=labels)
+    for scrape in scrapes:
+        most, sums = Counter[str](), Counter[tuple[str, str]]()
+        for number, entry in enumerate(sorted(scrape.schedules.entries.values(), key=lambda each: each.name)):
+            name = entry.name if number < MOST_QUEUES else OTHER
+            late_ms = 0 if entry.next_ms is None else scrape.schedules.now_ms - entry.next_ms
+            most[name] = max(most[name], late_ms)
+            sums[name, "fired"] += entry.fired
+            sums[name, "skipped"] += entry.skipped
+        for name, late_ms in most.items():
+            overdue.add_metric([scrape.alias, name], max(0, late_ms) / 1000)
+            fired.add_metric([scrape.alias, name], sums[name, "fired"])
+            skipped.add_metric([scrape.alias, name], sums[name, "skipped"])
+    yield from (overdue, fired, skipped)
 
 
 def _event_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:

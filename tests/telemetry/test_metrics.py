@@ -22,10 +22,13 @@ from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.stats.cardinality import MOST_QUEUES, MOST_TASKS, OTHER
 from rsmq_django.core.stats.counters import report
 from rsmq_django.core.stats.histogram import bucket_of
+from rsmq_django.core.tasks.processes import ProcessRecord, describe
+from rsmq_django.core.tasks.schedules import put_entry
 from rsmq_django.core.topic import Topic
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import task
-from rsmq_django.telemetry.metrics import metrics
+from rsmq_django.telemetry.metrics import metrics, metrics_with_token
+from rsmq_django.worker.lease.inflight import heartbeat_call
 from tests.redis_server import PrivateServer
 
 ROOT = Path(__file__).parents[2]
@@ -264,3 +267,52 @@ def test_forged_queues_are_counted_together(server: PrivateServer):
     dead = [n for (name, labels), n in seen.items() if ("outcome", "dead") in labels]
     assert sum(dead) == MOST_QUEUES + 20
     assert len(dead) <= MOST_TASKS + 1
+
+
+def test_workers_are_counted_for_queues_that_they_have_to_consume(settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"mail": {}, "idle": {}, "node": {"FOR_OTHERS": True}}}
+    client = get_client()
+    record = ProcessRecord("host", 1, "0", 0, None, "working", ("mail",), ())
+    client.run(heartbeat_call(client, ["worker-1"]))
+    client.run(describe(client.namespace, "worker-1", record))
+
+    seen = {dict(labels)["queue"]: value for (name, labels), value in scrape().items() if name == "rsmq_queue_workers"}
+
+    assert seen == {"mail": 1, "idle": 0}
+
+
+def test_tick_that_has_not_fired_is_overdue():
+    client = get_client()
+    client.run(put_entry(client.namespace, "hourly", "{}", seen="", owner="", next_ms=1000))
+    client.run(put_entry(client.namespace, "yearly", "{}", seen="", owner="", next_ms=2**52))
+
+    seen = scrape()
+
+    assert seen[at("rsmq_schedule_overdue_seconds", schedule="hourly")] > 1_000_000_000
+    assert seen[at("rsmq_schedule_overdue_seconds", schedule="yearly")] == 0
+    assert seen[at("rsmq_schedule_fired_total", schedule="hourly")] == 0
+    assert seen[at("rsmq_schedule_skipped_total", schedule="hourly")] == 0
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("Bearer s3cret", 200),
+        ("bearer s3cret", 200),
+        ("Bearer s3cre", 401),
+        ("Basic s3cret", 401),
+        ("s3cret", 401),
+        ("Bearer s\u00e9cret", 401),
+        ("", 401),
+    ],
+)
+def test_view_with_a_token_answers_only_those_who_have_it(header: str, status: int):
+    response = metrics_with_token("s3cret")(RequestFactory().get("/metrics", headers={"Authorization": header}))
+
+    assert response.status_code == status
+    assert (b"rsmq_up" in response.content) is (status == 200)
+
+
+def test_view_with_an_empty_token_is_refused():
+    with pytest.raises(ValueError, match="is empty"):
+        metrics_with_token("")

@@ -89,7 +89,7 @@ def sentinel_url(
     is_tls: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the URL of a service; `login` is user and password as they stand in a URL."""
+    """Return the URL of a service; `login` is user and password as written in a URL."""
     at = f"{login}@" if login else ""
     hosts = ",".join(map(shown_address, sentinels))
     query = f"?{urlencode(options)}" if options else ""
@@ -97,7 +97,7 @@ def sentinel_url(
 
 
 def shown_address(address: Address) -> str:
-    """Return an address as it stands in a URL."""
+    """Return an address as written in a URL."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -1,0 +1,156 @@
+"""The files in contrib/: alert rules, dashboard, manifests and units refer to what this package has."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.core import Metric
+
+from rsmq_django.telemetry.metrics import registry
+from tests.redis_server import PrivateServer
+
+ROOT = Path(__file__).parent.parent
+CONTRIB = ROOT / "contrib"
+RULES = CONTRIB / "prometheus" / "rsmq.rules.yml"
+DASHBOARD = CONTRIB / "grafana" / "rsmq.json"
+PROMTOOL = shutil.which("promtool")
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+#: Alerts that must not be lost.
+ALERTS = ("RsmqQueueLate", "RsmqNoWorker", "RsmqDeadLetters", "RsmqLeasesLost", "RsmqTicksMissed", "RsmqServerDown")
+
+
+def rules() -> dict[str, str]:
+    """Return the expressions of the alert rules by name."""
+    return dict(re.findall(r"- alert: (\w+)\n +expr: (.+)\n", RULES.read_text("utf-8")))
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text("utf-8"))["panels"]
+    return found
+
+
+def expressions() -> dict[str, str]:
+    """Return all expressions, by where they are."""
+    found = {f"rule {name}": expression for name, expression in rules().items()}
+    for panel in panels():
+        found |= {f"panel {panel['title']} {each['refId']}": each["expr"] for each in panel["targets"]}
+    for path in sorted((CONTRIB / "kubernetes").glob("*.yaml")):
+        queries = re.findall(r"(?:query|metricsQuery): (.+)", path.read_text("utf-8"))
+        found |= {f"{path.name} {number}": query for number, query in enumerate(queries)}
+    return found
+
+
+@pytest.fixture
+def exported(settings: Any, server: PrivateServer) -> dict[str, frozenset[str]]:
+    """The labels of each metric that a scrape exports."""
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}}}
+    found: dict[str, frozenset[str]] = {}
+    for family in registry().collect():
+        assert isinstance(family, Metric)
+        labels = {"le"} if family.type == "histogram" else set()
+        labels |= set(getattr(family, "_labelnames", ()))
+        found |= {f"{family.name}{suffix}": frozenset(labels) for suffix in SUFFIXES[family.type]}
+    return found
+
+
+def test_metrics_of_all_expressions_are_exported_with_the_labels_that_they_select(
+    exported: dict[str, frozenset[str]],
+) -> None:
+    wrong = []
+    for where, expression in expressions().items():
+        used = re.findall(r"(rsmq_\w+)(?:\{([^}]*)\})?", expression)
+        assert used, where
+        for name, selectors in used:
+            labels = set(re.findall(r"(\w+)\s*(?:=~|!=|!~|=)", selectors or ""))
+            if name not in exported or labels - exported[name]:
+                wrong.append((where, name, labels))
+        grouped = re.findall(r"(?:by|on) \(([^)]*)\)", expression)
+        known = frozenset[str]().union(*(exported.get(name, frozenset()) for name, _ in used))
+        wrong += [(where, "by", label) for labels in grouped for label in labels.split(", ") if label not in known]
+
+    assert wrong == []
+
+
+def test_there_is_an_alert_for_each_trouble_and_each_has_a_summary() -> None:
+    text = RULES.read_text("utf-8")
+
+    assert set(ALERTS) <= rules().keys()
+    assert text.count("- alert:") == len(rules()) == text.count("summary:") == text.count("severity:")
+
+
+def test_summaries_name_labels_that_their_expression_keeps(exported: dict[str, frozenset[str]]) -> None:
+    for block in RULES.read_text("utf-8").split("- alert:")[1:]:
+        expression = re.search(r"expr: (.+)", block)
+        assert expression is not None
+        named = set(re.findall(r"\$labels\.(\w+)", block))
+        grouped = re.search(r"by \(([^)]*)\)", expression[1])
+        (first, *_others) = re.findall(r"rsmq_\w+", expression[1])
+        kept = set(grouped[1].split(", ")) if grouped else exported[first]
+        assert named <= kept, block
+
+
+def test_panels_of_the_dashboard_do_not_overlap_and_ask_the_chosen_source() -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in panels():
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        assert panel["datasource"]["uid"] == "${source}"
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert taken.setdefault((x, y), panel["title"]) == panel["title"]
+    assert len({panel["id"] for panel in panels()}) == len(panels())
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing (Debian: apt-get install prometheus)")
+def test_prometheus_accepts_the_rules_and_the_configuration(tmp_path: Path) -> None:
+    assert PROMTOOL is not None
+    check = subprocess.run([PROMTOOL, "check", "rules", RULES], capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr + check.stdout
+    shutil.copytree(CONTRIB / "prometheus", tmp_path / "prometheus")
+    token = tmp_path / "token"
+    token.write_text("secret")
+    configuration = tmp_path / "prometheus" / "prometheus.yml"
+    configuration.write_text(configuration.read_text().replace("/run/secrets/metrics-token", str(token)))
+    check = subprocess.run([PROMTOOL, "check", "config", configuration], capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr + check.stdout
+    for where, expression in expressions().items():
+        query = expression.replace("$__rate_interval", "5m").replace("<<.LabelMatchers>>", 'queue="mail"')
+        query = query.replace("$connection", ".*").replace("$queue", ".*")
+        rule = tmp_path / "one.yml"
+        rule.write_text(f"groups: [{{name: one, rules: [{{record: one, expr: {json.dumps(query)}}}]}}]")
+        check = subprocess.run([PROMTOOL, "check", "rules", rule], capture_output=True, text=True)
+        assert check.returncode == 0, (where, check.stderr + check.stdout)
+
+
+@pytest.mark.parametrize("path", sorted(CONTRIB.glob("systemd/*.service")), ids=lambda path: path.name)
+def test_units_start_commands_of_this_package_with_options_that_they_have(path: Path) -> None:
+    (command,) = re.findall(r"ExecStart=\S+/python manage.py (.+)", path.read_text("utf-8"))
+    name, *arguments = command.split()
+    module = ROOT / "rsmq_django" / "management" / "commands" / f"{name}.py"
+    options = module.read_text("utf-8") + (ROOT / "rsmq_django/management/worker_arguments.py").read_text("utf-8")
+
+    assert module.exists()
+    assert [each for each in arguments if each.startswith("--") and each not in options] == []
+
+
+def test_unit_of_the_worker_is_the_one_of_the_documentation() -> None:
+    unit = (CONTRIB / "systemd" / "shop-worker.service").read_text("utf-8")
+    documented = (ROOT / "docs" / "how-to" / "operations.md").read_text("utf-8")
+    (block,) = re.findall(r"```ini\n(.*?)```", documented, re.DOTALL)
+
+    assert set(block.splitlines()) <= set(unit.splitlines())
+
+
+def test_files_that_the_compose_file_mounts_are_there() -> None:
+    text = (CONTRIB / "compose" / "compose.yaml").read_text("utf-8")
+    mounted = re.findall(r"- (\.\./[\w/]+):", text)
+
+    assert mounted
+    assert [name for name in mounted if not (CONTRIB / "compose" / name).exists()] == []
+    assert "metrics-token" in (CONTRIB / "prometheus" / "prometheus.yml").read_text("utf-8")
