@@ -5,6 +5,7 @@ local function announce_end(key, words)
   if not words or not space or #words > 400 then return end -- longer than tasks/await_end writes
   for word in words:gmatch("%w+") do
     -- A missing permission for the channel must not look like a failed call: who waits looks now and then.
-    redis.pcall("PUBLISH", space .. "::ended:" .. word, task_id)
+    local channel = space .. "::ended:" .. word
+    redis.pcall("PUBLISH", channel, task_id)
   end
 end

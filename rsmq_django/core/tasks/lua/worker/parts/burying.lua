@@ -9,8 +9,7 @@
 --#include parts/past
 --#include parts/announce_end
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local log, dropped = KEYS[5], KEYS[6]
-local own_failures = KEYS[7]
+local log, dropped, own_failures = KEYS[5], KEYS[6], KEYS[7]
 local dead, dead_settings, failures, dead_releases = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 
 -- Check that the dead-letter queue can store a message. A key of the wrong type raises here, before the message leaves its
@@ -59,10 +58,8 @@ local function bury(first, result)
   if result then
     write_result(result, ARGV[at + 3], at + 4)
     local is_ours, awaited_by = is_own(result, id, ARGV[at + 4 + ARGV[at + 4] - 2])
-    if is_ours then
-      set_fields(result, "body", values[1] or "")
-      announce_end(result, awaited_by)
-    end
+    if is_ours then set_fields(result, "body", values[1] or "") end
+    announce_end(result, is_ours and awaited_by)
   end
   return 1
 end
