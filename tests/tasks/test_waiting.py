@@ -195,10 +195,13 @@ def test_a_broken_subscription_is_made_anew(project: Configure, server: PrivateS
     result = declare(lambda: None).enqueue()
     wait = in_thread(lambda: result.wait(LONG_S))
     wait_until(lambda: noted(server, result.id))
-    (listener,) = waiting._own.by_client.values()
 
+    def subscriptions() -> set[str]:
+        return {each["id"] for each in server.redis.client_list(_type="pubsub")}
+
+    broken = subscriptions()
     server.redis.client_kill_filter(_type="pubsub")
-    wait_until(lambda: not listener.is_subscribed)
+    wait_until(lambda: subscriptions() - broken)
     work()
     assert wait.result(LONG_S).status == TaskResultStatus.SUCCESSFUL
 
