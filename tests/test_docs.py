@@ -1,5 +1,6 @@
 """The documentation runs: its code blocks work, and the files that it names exist."""
 
+import importlib.util
 import json
 import os
 import re
@@ -152,6 +153,27 @@ print(tasks.mailed, sorted(later), consumers.seen)
 """)
 
     assert said.strip() == "[7] ['make_album', 'send_receipt'] [7]"
+
+    said = project.python("""
+from rsmq_django.testing import Kit
+from shop import canvas, others
+kit = Kit()
+names = ("a_chain", "a_chord", "with_an_error_callback", "an_immutable_signature", "many_items", "chains_in_a_group")
+flows = [getattr(canvas, name)() for name in names]
+ids = others.send_all()
+kit.pass_time(11)
+kit.run()
+print(*(flow.status().state for flow in flows))
+print(flows[0].results(), flows[3].results(), len(ids))
+print(sorted(canvas.ends, key=str), sorted(others.done))
+""")
+
+    addresses = [f"{name}@example.org" for name in ("0", "1", "2", "a", "b")]
+    assert said.splitlines() == [
+        "succeeded succeeded failed succeeded succeeded succeeded",
+        "[8] [16] 5",
+        f"""[36, 90, "unsupported operand type(s) for +: 'int' and 'str'"] {addresses}""",
+    ]
 
 
 @pytest.mark.slow
@@ -350,3 +372,99 @@ def test_no_example_gives_a_key_a_default_value(page: Path) -> None:
     assert not re.findall(
         r"""environ\.get\(\s*["'][A-Z_]*(?:KEY|SECRET|PASSWORD)[A-Z_]*["']\s*,""", page.read_text("utf-8")
     )
+
+
+@pytest.mark.slow
+def test_the_blocks_of_the_files_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "how-to" / "files.md", server.url)
+
+    said = project.python("""
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+from rsmq_django.testing import Kit
+from shop.uploads import receive
+receive(ContentFile(b"name,price\\na,1.50\\nb,2\\n"))
+Kit().run()
+folders = {name: default_storage.listdir(name)[1] for name in ("uploads", "reports")}
+print(folders["uploads"], default_storage.open("reports/" + folders["reports"][0]).read())
+""")
+
+    assert said.strip() == "[] b'3.50'"
+
+
+@pytest.mark.slow
+def test_the_blocks_of_the_tenants_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "how-to" / "tenants.md", server.url)
+    project.write("settings.py", (tmp_path / "settings.py").read_text() + "ALLOWED_HOSTS = ['.localhost']\n")
+
+    said = project.python("""
+from django.http import HttpResponse
+from django.test import RequestFactory
+from rsmq_django.testing import Kit
+from shop import tasks, tenants
+
+def view(request):
+    tasks.export_orders.enqueue("may")
+    tasks.export_orders.enqueue("may")
+    return HttpResponse()
+
+for host in ("acme.localhost", "other.localhost"):
+    tenants.TenantOfTheHost(view)(RequestFactory().get("/", HTTP_HOST=host))
+Kit().run()
+print(sorted(tasks.written))
+""")
+
+    assert said.strip() == "[('acme', 'may'), ('other', 'may')]"
+
+
+@pytest.mark.slow
+def test_the_blocks_of_the_page_about_web_apis_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    missing = [name for name in ("ninja", "rest_framework") if importlib.util.find_spec(name) is None]
+    # Of Pydantic, which django-ninja needs, the newest Python may have no wheel.
+    if missing and (not os.environ.get("CI") or sys.version_info >= (3, 15)):
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    project = Project(tmp_path, ROOT / "docs" / "how-to" / "web_apis.md", server.url)
+    settings = (tmp_path / "settings.py").read_text()
+    settings += "RSMQ['QUEUES'] = {'imports': {}}\nROOT_URLCONF = 'shop.urls'\nINSTALLED_APPS += ['rest_framework']\n"
+    settings += "REST_FRAMEWORK = {'DEFAULT_AUTHENTICATION_CLASSES': [], 'UNAUTHENTICATED_USER': None}\n"
+    project.write("settings.py", settings + "ALLOWED_HOSTS = ['testserver']\n")
+
+    said = project.python("""
+from django.test import Client
+from rsmq_django.testing import Kit
+web = Client()
+bar = web.post("/start", {"pages": 4}).content.decode()
+rest = web.post("/rest/imports", {"pages": 4})
+ninja = web.post("/ninja/imports", {"pages": 4}, content_type="application/json")
+before = web.get(rest["Location"]).json()
+Kit().run()
+print(rest.status_code, ninja.status_code, before, web.get(rest["Location"]).json())
+print(web.get("/ninja/" + ninja.json()["state"]).json(), web.get("/rest/imports/other").status_code)
+again = bar.split('hx-get="')[1].split('"')[0]
+print("delay" in bar, web.get(again).content.decode())
+""")
+
+    done = "{'status': 'SUCCESSFUL', 'finished': True, 'percent': 100}"
+    assert said.splitlines() == [
+        f"202 202 {{'status': 'READY', 'finished': False, 'percent': 0}} {done}",
+        f"{done} 404",
+        'True <div  hx-swap="outerHTML"><progress max="100" value="100"></progress> SUCCESSFUL</div>',
+    ]
+
+
+@pytest.mark.slow
+def test_the_settings_of_the_page_about_managed_redis_are_valid(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "managed_redis.md"
+    project = Project(tmp_path, page, "redis://nowhere.invalid")
+    (block,) = PYTHON_BLOCK.findall(page.read_text("utf-8"))
+    project.write("settings.py", (tmp_path / "settings.py").read_text() + block)
+
+    assert "no issues" in project.run("-m", "django", "check")
+
+
+@pytest.mark.slow
+def test_the_project_of_the_page_for_coding_agents_passes_its_test(tmp_path: Path) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "reference" / "coding_agents.md", "redis://nowhere.invalid")
+    project.write("settings.py", (tmp_path / "settings.py").read_text() + "RSMQ['QUEUES'] = {'mail': {}}\n")
+
+    assert "1 passed" in project.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "shop")
