@@ -264,7 +264,7 @@ $(OTHER_INSTALLED):
 $(DOCS_INSTALLED):
 	@test -n "$(PYTHON)" && echo "installing into .venv-docs ..." && $(PYTHON) -m venv --clear .venv-docs
 	@pip=".venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt"; \
-	    $$pip 'pip>=25.1' && $$pip -e '.[cron,encryption,metrics,otel]' --group docs
+	    $$pip 'pip>=25.1' && $$pip -e '.[cron,encryption,metrics,otel,sentry]' --group docs
 	@touch $@
 
 $(SPARK_INSTALLED):
