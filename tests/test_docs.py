@@ -314,6 +314,23 @@ def test_the_blocks_of_the_metrics_and_events_pages_work_together(tmp_path: Path
     assert "shop.tasks.send too many 1" in project.python(runs)
 
 
+def test_the_view_of_the_monitoring_page_takes_its_token_from_a_file(
+    tmp_path: Path, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "how-to" / "monitoring.md", server.url)
+    project.write("token", "s3cret\n")
+    monkeypatch.setenv("METRICS_TOKEN_FILE", str(tmp_path / "token"))
+
+    said = project.python(
+        "from django.test import RequestFactory\nfrom shop.urls import urlpatterns\n"
+        "for given in ('s3cret', 'other'):\n"
+        "    request = RequestFactory().get('/metrics', headers={'Authorization': f'Bearer {given}'})\n"
+        "    print(urlpatterns[0].callback(request).status_code)"
+    )
+
+    assert said.split() == ["200", "401"]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_json_in_the_documentation_is_json(page: Path) -> None:
     for block in JSON_BLOCK.findall(page.read_text("utf-8")):
@@ -370,7 +387,7 @@ def test_every_reason_of_a_dead_letter_is_documented() -> None:
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
 def test_no_example_gives_a_key_a_default_value(page: Path) -> None:
     assert not re.findall(
-        r"""environ\.get\(\s*["'][A-Z_]*(?:KEY|SECRET|PASSWORD)[A-Z_]*["']\s*,""", page.read_text("utf-8")
+        r"""environ\.get\(\s*["'][A-Z_]*(?:KEY|SECRET|PASSWORD|TOKEN)[A-Z_]*["']\s*,""", page.read_text("utf-8")
     )
 
 

@@ -6,12 +6,16 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.core import Metric
 
+from rsmq_django.core.stats.counters import report
+from rsmq_django.core.tasks.schedules import put_entry
+from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.telemetry.metrics import registry
 from tests.redis_server import PrivateServer
 
@@ -20,6 +24,7 @@ CONTRIB = ROOT / "contrib"
 RULES = CONTRIB / "prometheus" / "rsmq.rules.yml"
 DASHBOARD = CONTRIB / "grafana" / "rsmq.json"
 PROMTOOL = shutil.which("promtool")
+NEEDS_PROMTOOL = pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing (Debian: apt-get install prometheus)")
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 #: Alerts that must not be lost.
 ALERTS = ("RsmqQueueLate", "RsmqNoWorker", "RsmqDeadLetters", "RsmqLeasesLost", "RsmqTicksMissed", "RsmqServerDown")
@@ -107,7 +112,7 @@ def test_panels_of_the_dashboard_do_not_overlap_and_ask_the_chosen_source() -> N
     assert len({panel["id"] for panel in panels()}) == len(panels())
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing (Debian: apt-get install prometheus)")
+@NEEDS_PROMTOOL
 def test_prometheus_accepts_the_rules_and_the_configuration(tmp_path: Path) -> None:
     assert PROMTOOL is not None
     check = subprocess.run([PROMTOOL, "check", "rules", RULES], capture_output=True, text=True)
@@ -126,6 +131,92 @@ def test_prometheus_accepts_the_rules_and_the_configuration(tmp_path: Path) -> N
         rule.write_text(f"groups: [{{name: one, rules: [{{record: one, expr: {json.dumps(query)}}}]}}]")
         check = subprocess.run([PROMTOOL, "check", "rules", rule], capture_output=True, text=True)
         assert check.returncode == 0, (where, check.stderr + check.stdout)
+
+
+def promtool_tests(tmp_path: Path, *tests: dict[str, Any]) -> None:
+    """Let promtool run tests of the rules and of expressions."""
+    assert PROMTOOL is not None
+    file = tmp_path / "tests.yml"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
+    done = subprocess.run([PROMTOOL, "test", "rules", file], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+READY = 'rsmq_queue_messages{connection="default",queue="mail",state="ready"}'
+WORKERS = 'rsmq_queue_workers{connection="default",queue="mail"}'
+AGE = 'rsmq_queue_oldest_ready_seconds{connection="default",queue="%s"}'
+ATTEMPTS = 'rsmq_attempts_total{connection="default",queue="mail",task="shop.send",outcome="%s"}'
+OF_MAIL, OF_TASK = {"queue": "mail"}, {"queue": "mail", "task": "shop.send"}
+
+
+@NEEDS_PROMTOOL
+@pytest.mark.parametrize(
+    ("alert", "series", "fires_with"),
+    [
+        ("RsmqServerDown", {'rsmq_up{connection="default"}': "0x60"}, {}),
+        ("RsmqServerDown", {'rsmq_up{connection="default"}': "1x60"}, None),
+        ("RsmqNoWorker", {READY: "3x60", WORKERS: "0x60"}, OF_MAIL),
+        ("RsmqNoWorker", {READY: "0x60", WORKERS: "0x60"}, None),
+        ("RsmqNoWorker", {READY: "3x60", WORKERS: "1x60"}, None),
+        ("RsmqNoWorker", {READY: "3x60"}, None),
+        ("RsmqQueueLate", {AGE % "mail": "400x60", WORKERS: "2x60"}, OF_MAIL),
+        ("RsmqQueueLate", {AGE % "mail": "200x60", WORKERS: "2x60"}, None),
+        ("RsmqQueueLate", {AGE % "mail-dead": "400x60", WORKERS: "2x60"}, None),
+        ("RsmqDeadLetters", {ATTEMPTS % "dead": "0x50 1x10", ATTEMPTS % "discarded": "0x60"}, OF_TASK),
+        ("RsmqDeadLetters", {ATTEMPTS % "dead": "7x60", ATTEMPTS % "lost": "0x50 1x10"}, None),
+        ("RsmqLeasesLost", {ATTEMPTS % "lost": "0x50 1x10"}, OF_TASK),
+        ("RsmqTicksMissed", {'rsmq_schedule_overdue_seconds{schedule="hourly"}': "180x60"}, {"schedule": "hourly"}),
+        ("RsmqTicksMissed", {'rsmq_schedule_overdue_seconds{schedule="hourly"}': "0x60"}, None),
+    ],
+)
+def test_alert_fires_when_and_only_when_there_is_trouble(
+    tmp_path: Path, alert: str, series: dict[str, str], fires_with: dict[str, str] | None
+) -> None:
+    values = [
+        {"series": name, "values": " ".join(f"{each.split('x')[0]}+0x{each.split('x')[1]}" for each in all_.split())}
+        for name, all_ in series.items()
+    ]
+    count = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
+    expected: dict[str, Any]
+    if fires_with is None:
+        expected = {"expr": count, "eval_time": "55m", "exp_samples": []}
+    else:
+        labels = "".join(f',{name}="{value}"' for name, value in fires_with.items())
+        expr = count.replace("}", labels + "}")
+        expected = {"expr": expr, "eval_time": "55m", "exp_samples": [{"labels": "{}", "value": 1}]}
+
+    promtool_tests(tmp_path, {"interval": "1m", "input_series": values, "promql_expr_test": [expected]})
+
+
+@NEEDS_PROMTOOL
+def test_all_panels_show_something_for_a_project_that_has_run_tasks(
+    tmp_path: Path, settings: Any, server: PrivateServer
+) -> None:
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}}, "QUEUES": {"mail": {}}}
+    client = get_client()
+    ensure_queue("mail").send(b"x")
+    grown = {"started:shop.send": 1, "succeeded:shop.send": 1, "run:100:shop.send": 1, "wait:100:shop.send": 1}
+    client.run(report("rsmq", "mail", reporter="w", number=1, at_s=time.time(), grown=grown))
+    client.run(put_entry(client.namespace, "hourly", "{}", seen="", owner="", next_ms=1000))
+    samples = [sample for family in registry().collect() for sample in family.samples]
+    series = []
+    for each in samples:
+        labels = ",".join(f"{name}={json.dumps(value)}" for name, value in each.labels.items())
+        series.append({"series": f"{each.name}{{{labels}}}", "values": f"{float(each.value)}+0x30"})
+    shown = [
+        {
+            "expr": f"count({expression}) > bool 0".replace("$__rate_interval", "5m")
+            .replace("$connection", ".*")
+            .replace("$queue", ".*"),
+            "eval_time": "20m",
+            "exp_samples": [{"labels": "{}", "value": 1}],
+        }
+        for where, expression in expressions().items()
+        if where.startswith("panel")
+    ]
+
+    assert len(shown) >= len(panels())
+    promtool_tests(tmp_path, {"interval": "1m", "input_series": series, "promql_expr_test": shown})
 
 
 @pytest.mark.parametrize("path", sorted(CONTRIB.glob("systemd/*.service")), ids=lambda path: path.name)
@@ -149,8 +240,17 @@ def test_unit_of_the_worker_is_the_one_of_the_documentation() -> None:
 
 def test_files_that_the_compose_file_mounts_are_there() -> None:
     text = (CONTRIB / "compose" / "compose.yaml").read_text("utf-8")
-    mounted = re.findall(r"- (\.\./[\w/]+):", text)
+    mounted = re.findall(r"- \./([\w/]+):", text)
 
     assert mounted
-    assert [name for name in mounted if not (CONTRIB / "compose" / name).exists()] == []
-    assert "metrics-token" in (CONTRIB / "prometheus" / "prometheus.yml").read_text("utf-8")
+    assert [name for name in mounted if not (CONTRIB / name).exists()] == []
+
+
+def test_application_and_prometheus_of_the_compose_file_have_the_same_token() -> None:
+    text = (CONTRIB / "compose" / "compose.yaml").read_text("utf-8")
+    (of_application,) = re.findall(r"METRICS_TOKEN_FILE: (.+)", text)
+    (of_prometheus,) = re.findall(r"credentials_file: (.+)", (CONTRIB / "prometheus/prometheus.yml").read_text("utf-8"))
+
+    assert of_application == of_prometheus == "/run/secrets/metrics-token"
+    assert text.count("secrets: [metrics-token]") == 2
+    assert 'os.environ["METRICS_TOKEN_FILE"]' in (ROOT / "docs/how-to/monitoring.md").read_text("utf-8")

@@ -7,7 +7,7 @@ cover all workers on all machines. This module defines the names of metrics, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from ..conf.settings import get_settings
+from ..conf.settings import aliases_of, get_settings
 from ..core import Client, RsmqError, list_queues
 from ..core.errors import RedisFailure
 from ..core.queue.listing import WorkerBeat, workers
@@ -59,7 +59,7 @@ class Scrape:
     #: By queue, then by task.
     totals: dict[str, dict[str, Counts]]
     workers: list[WorkerBeat]
-    #: Live processes by the queue of the settings that they consume; empty for the namespaces of shards.
+    #: Live processes by the queue of the settings that they consume; a band or lane has those of its queue.
     consumers: dict[str, int]
     schedules: Listing
     log: LogState
@@ -139,14 +139,17 @@ def read_connection(alias: str, client: Client) -> Scrape:
         _read(client, paused(client.namespace), frozenset()),
         _totals(client, counted, shown),
         _read(client, workers(client.namespace), []),
-        _consumers(alias, client) if has_others else {},
+        _consumers(alias, client, shown),
         _read(client, list_entries(client.namespace), Listing(0, {})),
         _read(client, log_state(client.namespace), LogState(0, None, 0, None, None)),
     )
 
 
-def _consumers(alias: str, client: Client) -> dict[str, int]:
-    """Return how many live processes consume each queue of the settings that workers have to consume."""
+def _consumers(alias: str, client: Client, shown: Iterable[str]) -> dict[str, int]:
+    """Return how many live processes consume each queue of the settings that workers have to consume.
+
+    So do the shown bands and lanes of these queues, each with the processes of its queue.
+    """
     settings = get_settings()
     try:
         counted = worker_counts(client)
@@ -154,9 +157,10 @@ def _consumers(alias: str, client: Client) -> dict[str, int]:
         raise
     except RsmqError:
         return {}
-    ours = [each.name for each in settings.queues.values() if each.connection == alias and not each.for_others]
-    ours += [each.name for each in settings.reliable.values() if each.connection == alias]
-    return {name: counted[name] for name in ours}
+    queues = {each.name for each in settings.queues.values() if alias in aliases_of(each) and not each.for_others}
+    bands = {name for name in shown if settings.base_name(name) in queues}
+    reliable = {each.name for each in settings.reliable.values() if each.connection == alias}
+    return {name: counted[settings.base_name(name)] for name in sorted(queues | bands | reliable)}
 
 
 def _by_name(found: Sequence[NamedDepth]) -> dict[str, Depth]:

@@ -16,6 +16,7 @@ from django.core.management import call_command
 from django.test import RequestFactory
 from prometheus_client.parser import text_string_to_metric_families
 
+from rsmq_django.conf.settings import aliases_of, get_settings
 from rsmq_django.core import Queue
 from rsmq_django.core.queue.pause import pause
 from rsmq_django.core.reliable import ReliableQueue
@@ -279,6 +280,25 @@ def test_workers_are_counted_for_queues_that_they_have_to_consume(settings: Any)
     seen = {dict(labels)["queue"]: value for (name, labels), value in scrape().items() if name == "rsmq_queue_workers"}
 
     assert seen == {"mail": 1, "idle": 0}
+
+
+def test_workers_are_counted_for_bands_and_shards_of_queues(settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"mail": {}, "orders": {"SHARDS": 2}}}
+    ensure_queue("mail-p50")
+    record = ProcessRecord("host", 1, "0", 0, None, "working", ("mail", "orders"), ())
+    for alias in get_settings().connections:
+        client = get_client(alias)
+        client.run(heartbeat_call(client, ["worker-1"]))
+        client.run(describe(client.namespace, "worker-1", record))
+
+    seen = {
+        (dict(labels)["connection"], dict(labels)["queue"]): value
+        for (name, labels), value in scrape().items()
+        if name == "rsmq_queue_workers"
+    }
+
+    first, second = aliases_of(get_settings().queues["orders"])
+    assert seen == {("default", "mail"): 1, ("default", "mail-p50"): 1, (first, "orders"): 1, (second, "orders"): 1}
 
 
 def test_tick_that_has_not_fired_is_overdue():
