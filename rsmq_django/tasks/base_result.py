@@ -40,8 +40,8 @@ class BaseResult(TaskResult):  # type: ignore[type-arg]  # generic only for type
         """Wait until the task has ended, and return this result, refreshed: successful or failed.
 
         Its end wakes the process; all waits of a process share one connection to the server. Raises TimeoutError after
-        `timeout_s` seconds, while the task goes on; TaskResultDoesNotExist; and TransactionManagementError for a call
-        that is sent when the caller's transaction commits.
+        `timeout_s` seconds (a number from 0), which cancels nothing; TaskResultDoesNotExist when no result is kept; and
+        TransactionManagementError for a call that is sent when the caller's transaction commits.
         """
         backend: Any = self.task.get_backend()
         backend.wait_for_end(self, timeout_s)

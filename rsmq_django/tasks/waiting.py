@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -26,6 +26,7 @@ from ..core.log_lines import get_logger
 from ..core.transport.call import Call
 from .compat import TaskResultDoesNotExist
 from .results import await_end, read_record
+from .route import result_ttl_s
 from .sending import is_in_transaction
 from .shards import clients_for
 
@@ -59,6 +60,7 @@ def wait_for_end(result: Any, timeout_s: float) -> None:
                 result.refresh()
             if result.is_finished:
                 return
+            waiting.check_is_sent()
             news.wait(waiting.pause_s())
 
 
@@ -85,6 +87,7 @@ async def await_end_of(result: Any, timeout_s: float) -> None:
                 await result.arefresh()
             if result.is_finished:
                 return
+            waiting.check_is_sent()
             pause_s = waiting.pause_s()
             with suppress(TimeoutError):
                 await asyncio.wait_for(news.wait(), pause_s)
@@ -113,6 +116,8 @@ class _Waiting:
         self._result, self._timeout_s = result, timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._wait_s = FIRST_WAIT_S
+        #: Of the call that runs: a dropped call of a unique task has the result of another one.
+        self._task_id, self._passed = result.id, {result.id}
         #: Of the connection that has the record; None until it has one.
         self._listener: _Listener | None = None
         self._wake: Wake = lambda: None
@@ -124,28 +129,34 @@ class _Waiting:
 
     def __exit__(self, *_: object) -> None:
         if self._listener is not None:
-            self._listener.remove(self._result.id, self._wake)
+            self._listener.remove(self._task_id, self._wake)
 
     def candidates(self) -> list[Client]:
         """Return the clients that may have the record; nothing once it is known."""
-        return clients_for(self._result.id) if self._listener is None else []
+        return clients_for(self._task_id) if self._listener is None else []
 
     def look(self, client: Client) -> Call[dict[str, str]]:
         """Return the call whose result shows whether a client has the record."""
-        return read_record(client.namespace, self._result.id)
+        return read_record(client.namespace, self._task_id)
 
-    def found(self, client: Client, wake: Wake, record: object) -> None:
+    def found(self, client: Client, wake: Wake, record: Mapping[str, str] | None) -> None:
         """Call `wake` when the task has ended, or the subscription begins, if this client has the record."""
-        if record and self._listener is None:
-            self._wake, self._listener = wake, _listener_of(client)
-            self._listener.add(self._result.id, wake)
+        if not record or self._listener is not None:
+            return
+        following = record.get("of", self._task_id)
+        if following not in self._passed:  # looked for without a pause
+            self._passed.add(following)
+            self._task_id, self._wait_s = following, 0.0
+            return
+        self._wake, self._listener = wake, _listener_of(client)
+        self._listener.add(self._task_id, wake)
 
     def to_note(self) -> list[tuple[Client, Call[bool]]]:
         """Return the call that notes this process in the record, if it is necessary and possible."""
         listener = self._listener
         if self.is_noted or listener is None or not listener.is_subscribed:
             return []
-        return [(listener.client, await_end(listener.client.namespace, self._result.id, listener.word))]
+        return [(listener.client, await_end(listener.client.namespace, self._task_id, listener.word))]
 
     def pause_s(self) -> float:
         """Return how long to wait for news. Raises TimeoutError when the time is over."""
@@ -154,23 +165,39 @@ class _Waiting:
             result = self._result
             raise TimeoutError(
                 f"task {result.task.module_path} has not ended within {self._timeout_s:g} s, its status is "
-                f"{result.status}; it goes on [{result.id}]"
+                f"{result.status}; waiting has stopped nothing [{result.id}]"
             )
-        wait_s, self._wait_s = self._wait_s, min(self._wait_s * 2, LONGEST_WAIT_S)
+        wait_s, self._wait_s = self._wait_s, min(max(self._wait_s, FIRST_WAIT_S) * 2, LONGEST_WAIT_S)
         return min(left_s, NOTED_WAIT_S if self.is_noted else wait_s)
+
+    def check_is_sent(self) -> None:
+        """Raise TransactionManagementError for a row of the outbox which the open transaction may have to commit."""
+        has_paused = self._wait_s > FIRST_WAIT_S  # until then, a relay may be sending it
+        if self._listener is None and has_paused and is_in_transaction():
+            raise self._not_sent()
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Explain why the result of a call that waits for a commit does not exist."""
+        """Explain why there is no result: none is kept, or its call waits for a commit."""
         try:
             yield
         except TaskResultDoesNotExist as error:
-            if is_in_transaction():
-                raise TransactionManagementError(
-                    f"task {self._result.task.module_path} is sent when the open transaction commits, so it cannot "
-                    "end before; wait after the block"
+            task = self._result.task
+            if result_ttl_s(task) == 0:
+                place = 'RSMQ["TASKS"]["RESULT_TTL_S"]' if task.options.result_ttl_s is None else "result_ttl_s"
+                raise TaskResultDoesNotExist(
+                    f"task {task.module_path} keeps no results, so nobody can wait for its end: {place} is 0. Set "
+                    f"result_ttl_s of the task to a number of seconds [{self._result.id}]"
                 ) from error
+            if is_in_transaction():
+                raise self._not_sent() from error
             raise
+
+    def _not_sent(self) -> TransactionManagementError:
+        return TransactionManagementError(
+            f"Redis has no call [{self._result.id}] of task {self._result.task.module_path}, and a transaction is "
+            "open: what it sends leaves at its commit and cannot end before; wait after the block"
+        )
 
 
 class _Listener:
@@ -191,9 +218,13 @@ class _Listener:
         """Begin to listen for the end of a task."""
         with self._lock:
             self._wakes.setdefault(task_id, []).append(wake)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._listen, name="rsmq-ends-of-tasks", daemon=True)
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except RuntimeError as error:  # the limit of the system, or the interpreter ends
+                    self._thread = None
+                    self._complain(error)
 
     def remove(self, task_id: str, wake: Wake) -> None:
         """End what add() began."""

@@ -18,6 +18,7 @@ from django.contrib.auth.models import Group
 from django.core import checks
 from django.core.management import CommandError, call_command
 from django.db import connections, transaction
+from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
 from rsmq_django.core import Client, Queue
@@ -549,3 +550,12 @@ def test_portions_follow_the_rows_and_what_the_network_carries():
     batch_size._grow_at = 0.0
     batch_size.grow()
     assert (batch_size.rows, batch_size.patience) == (2, 1)
+
+
+def test_waiting_for_a_row_of_the_open_transaction_is_refused(greet: Task[..., Any], database: dict[str, Any]):
+    with transaction.atomic(using=LEDGER):
+        result: Any = greet.enqueue("ada")
+        with pytest.raises(TransactionManagementError, match=rf"no call \[{result.id}\] .*wait after the block"):
+            result.wait(60)
+    with pytest.raises(TimeoutError, match="READY"):
+        result.wait(0.1)

@@ -13,9 +13,11 @@ import pytest
 from django.db import transaction
 from django.db.transaction import TransactionManagementError
 
-from rsmq_django.queues import get_client
-from rsmq_django.tasks import Retry, cancel, waiting
+from rsmq_django.core.queue.retry_plans import begin, each_part, go_on, read_plan, return_part
+from rsmq_django.queues import ensure_queue, get_client
+from rsmq_django.tasks import Retry, Unique, cancel, waiting
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
+from rsmq_django.tasks.results import await_end
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, work, working
@@ -137,7 +139,8 @@ def test_nobody_is_told_of_a_task_that_nobody_waits_for(project: Configure, serv
 def test_the_time_is_over(project: Configure):
     result = declare(lambda: None).enqueue()
     with pytest.raises(
-        TimeoutError, match=rf"has not ended within 0\.1 s, its status is READY; it goes on \[{result.id}\]"
+        TimeoutError,
+        match=rf"has not ended within 0\.1 s, its status is READY; waiting has stopped nothing \[{result.id}\]",
     ):
         result.wait(0.1)
     with pytest.raises(TimeoutError, match="within 0 s"):
@@ -150,9 +153,74 @@ def test_a_wrong_time_is_refused(project: Configure, wrong: Any):
         declare(lambda: None).enqueue().wait(wrong)
 
 
-def test_a_result_that_is_not_kept_cannot_be_waited_for(project: Configure, server: PrivateServer):
-    with pytest.raises(TaskResultDoesNotExist):
+def test_a_result_that_is_not_kept_cannot_be_waited_for(project: Configure, settings: Any):
+    with pytest.raises(TaskResultDoesNotExist, match=r"keeps no results, so nobody can wait .*: result_ttl_s is 0\."):
         declare(result_ttl_s=0)(lambda: None).enqueue().wait(LONG_S)
+    settings.RSMQ = settings.RSMQ | {"TASKS": {"ENQUEUE_ON_COMMIT": False, "RESULT_TTL_S": 0}}
+    with pytest.raises(TaskResultDoesNotExist, match=r'RSMQ\["TASKS"\]\["RESULT_TTL_S"\] is 0\.'):
+        asyncio.run(declare(lambda: None).enqueue().await_end(LONG_S))
+
+
+def test_a_result_that_expires_meanwhile_ends_the_wait(
+    project: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(waiting, "NOTED_WAIT_S", 0.1)
+    result = declare(lambda: None).enqueue()
+    wait = in_thread(lambda: result.wait(LONG_S))
+    wait_until(lambda: noted(server, result.id))
+    server.redis.delete(f"rsmq::result:{result.id}")
+    with pytest.raises(TaskResultDoesNotExist, match="its time to live is over"):
+        wait.result(LONG_S)
+
+
+@pytest.mark.usefixtures("only_news")
+def test_a_dropped_call_of_a_unique_task_waits_for_the_one_that_runs(project: Configure, server: PrivateServer):
+    def seven() -> int:
+        return 7
+
+    task = declare(unique=Unique())(seven)
+    first, dropped = task.enqueue(), task.enqueue()
+    server.redis.hset("rsmq::result:burst", mapping={"status": "DUPLICATE", "of": first.id})
+    server.redis.hset("rsmq::result:bursts", mapping={"status": "DUPLICATE", "of": "burst"})
+    object.__setattr__(dropped, "id", "bursts")  # as after a commit in another process
+    wait = in_thread(lambda: dropped.wait(LONG_S))
+    wait_until(lambda: noted(server, first.id))
+    assert not noted(server, "burst") and not noted(server, "bursts")
+    work()
+    assert wait.result(LONG_S).return_value == 7
+
+
+def test_a_dead_letter_that_is_put_back_is_an_end(project: Configure, server: PrivateServer):
+    @declare(max_attempts=1)
+    def fail() -> None:
+        raise ValueError("no")
+
+    results = [fail.enqueue(), fail.enqueue()]  # the first is due at once
+    work()
+    dead = ensure_queue("default-dead")
+    plan_id = begin(dead.client, "default-dead", rate=0.001, to_look_at=10)
+    assert list(go_on(dead.client, plan_id, lambda message: True))
+    subscriber = server.redis.pubsub(ignore_subscribe_messages=True)
+    subscriber.subscribe("rsmq::ended:w1")
+    assert all(dead.client.run(await_end("rsmq", result.id, "w1")) for result in results)
+    plan = read_plan(dead.client, plan_id)
+    assert plan is not None and sum(each_part(return_part, dead.client, plan)) == 1
+    ended = wait_until(lambda: subscriber.get_message(timeout=0.1))
+    subscriber.close()
+    assert ended["data"].decode() == results[1].id
+
+
+def test_a_process_that_may_start_no_thread_looks_at_the_record(project: Configure, monkeypatch: pytest.MonkeyPatch):
+    def refuse(self: threading.Thread) -> None:
+        if self.name == "rsmq-ends-of-tasks":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    result = declare(lambda: None).enqueue()
+    with working():
+        assert result.wait(LONG_S).status == TaskResultStatus.SUCCESSFUL
 
 
 @pytest.mark.django_db(transaction=True)
@@ -167,6 +235,8 @@ def test_a_call_that_waits_for_the_commit_cannot_end_before(configure: Configure
             result.wait(LONG_S)
     work()
     assert result.wait(LONG_S).status == TaskResultStatus.SUCCESSFUL
+    with transaction.atomic():
+        assert result.wait(LONG_S).status == TaskResultStatus.SUCCESSFUL
 
 
 def test_without_a_subscription_the_record_is_looked_at(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from rsmq_django.conf.shards import shard_namespace
 from rsmq_django.core.errors import RedisFailure
-from rsmq_django.tasks import fixed
+from rsmq_django.tasks import fixed, waiting
 from rsmq_django.tasks.compat import task_backends
 from rsmq_django.tasks.shards import shard_of_key
 from tests.cluster import Cluster, Node
@@ -55,6 +56,12 @@ def is_sent(declared: Any, number: int) -> bool:
     return True
 
 
+def is_awaited(cluster: Cluster, task_id: str) -> bool:
+    """Return whether a process has noted that it waits for the end of a task."""
+    keys = [f"{shard_namespace('{rsmq}', shard)}::result:{task_id}" for shard in range(SHARDS)]
+    return any(cluster.owner_of(key).run("HEXISTS", key, "awaited_by") for key in keys)
+
+
 def test_shards_of_a_queue_are_on_all_nodes_and_workers_follow_all_of_them(cluster: Cluster, sharded: None):
     seen: list[int] = []
     declared = declare(lambda number: seen.append(number))
@@ -67,6 +74,19 @@ def test_shards_of_a_queue_are_on_all_nodes_and_workers_follow_all_of_them(clust
 
     assert sorted(seen) == list(range(10 * SHARDS))
     assert all(task_backends["default"].get_result(task_id).is_finished for task_id in ids)
+
+
+def test_who_waits_is_woken_by_the_end_of_a_task_on_any_node(
+    cluster: Cluster, sharded: None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(waiting, "NOTED_WAIT_S", 3600.0)
+    declared = declare(shard_by=["number"])(lambda number: number)
+    results = [declared.enqueue(number) for number in range(SHARDS)]
+    with ThreadPoolExecutor(SHARDS) as executor:
+        waits = [executor.submit(result.wait, 80) for result in results]
+        wait_until(lambda: all(is_awaited(cluster, result.id) for result in results))
+        with working():
+            assert [each.result(80).return_value for each in waits] == list(range(SHARDS))
 
 
 def test_node_that_stands_still_stops_its_own_shards_only_and_loses_nothing(

@@ -11,6 +11,7 @@
 --#include parts/clock
 --#include parts/counters
 --#include parts/remove
+--#include parts/announce_end
 --#include queue/moves/parts/seen
 local plan, open, records, dead, dead_settings, failures, dead_releases, messages, settings, releases = unpack(KEYS, 1, 10)
 if redis.call("HEXISTS", dead_settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
@@ -22,6 +23,7 @@ local function restore_failure(record, id, died_ms)
   if redis.call("HGET", record, "message") ~= id then return end
   redis.call("HSET", record, "status", "FAILED")
   if died_ms ~= "" then redis.call("HSET", record, "finished_ms", died_ms) end
+  announce_end(record, redis.call("HGET", record, "awaited_by"))
 end
 
 local key, returned = 10, 0
