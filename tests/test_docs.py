@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,31 @@ print(sorted(canvas.ends, key=str), sorted(others.done))
         "[8] [16] 5",
         f"""[36, 90, "unsupported operand type(s) for +: 'int' and 'str'"] {addresses}""",
     ]
+
+
+def test_the_blocks_of_the_start_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "README.md", server.url)
+    project.write(
+        "settings.py", (tmp_path / "settings.py").read_text() + "RSMQ['QUEUES'] = {'default': {}, 'mail': {}}\n"
+    )
+
+    said = project.python("""
+from rsmq_django.tasks import get_workflow
+from rsmq_django.testing import Kit
+from shop.tasks import place_order
+flow = place_order(7, "ada@example.org")
+Kit().run()
+print(get_workflow(flow).results())
+""")
+
+    assert said.strip() == "['receipt of order 7 sent to ada@example.org']"
+
+
+def test_the_readme_names_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    table = (ROOT / "README.md").read_text("utf-8").split("| extra | for |")[1].split("\n\n")[0]
+
+    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == sorted(extras)
 
 
 @pytest.mark.slow

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from importlib import import_module
 from pathlib import Path
 
-from tools.api_page import MODULES
+from rsmq_django.tasks import Task
+from rsmq_django.tasks.options import TaskOptions
+from tools.api_page import MODULES, public_names
 from tools.docs_site import api_pages, as_restructured_text, contents, linked_for_the_site, llms_text, stage
 
 ROOT = Path(__file__).parents[1]
@@ -60,6 +64,31 @@ def test_list_for_language_models_has_every_page_of_the_index_with_its_descripti
     text = llms_text("# A\n\nIt does\nthings.\n\n## First\n\n| page | |\n|---|---|\n| [Tasks](a/tasks.md) | how |\n")
 
     assert text == "# rsmq_django\n\n> It does things.\n\n## First\n\n- [Tasks](_sources/a/tasks.md.txt): how\n"
+
+
+def test_addresses_in_the_list_for_language_models_lead_to_pages(tmp_path: Path):
+    stage(tmp_path)
+
+    addresses = re.findall(r"\]\(([^)]+)\)", (tmp_path / "llms.txt").read_text("utf-8"))
+    sources = [address.removeprefix("_sources/").removesuffix(".txt") for address in addresses]
+    assert [page for page in sources if not (tmp_path / page.replace(".html", ".rst")).is_file()] == []
+    pages = {
+        page.relative_to(tmp_path).as_posix() for page in tmp_path.rglob("*.md") if page.parent.name != "decisions"
+    }
+    assert pages - set(sources) == {"index.md"}
+
+
+def test_names_in_the_rules_for_coding_agents_exist():
+    page = (ROOT / "docs" / "reference" / "coding_agents.md").read_text("utf-8")
+    spans = re.findall(r"`([^`]+)`", page.split("## Which page")[0].replace("\n", " "))
+    said = {word for span in spans for word in re.findall(r"[A-Za-z_]+", span)}
+
+    ours = {field.name for field in dataclasses.fields(TaskOptions)} | set(dir(Task))
+    for module in (name for names in MODULES.values() for name in names):
+        ours |= set(public_names(import_module(f"rsmq_django.{module}")))
+    files = set("_sources llms txt tasks py manage check rsmq_django RSMQ TASKS QUEUES default".split())
+    others = set("rsmq _s run_after after_s transaction on_commit time sleep timedelta".split())
+    assert said - ours - files - others == {"from", "import", "raise", "except", "True"}
 
 
 def test_each_public_module_has_a_page_with_its_names():

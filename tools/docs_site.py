@@ -15,6 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
@@ -86,6 +87,9 @@ def llms_text(index: str) -> str:
         entries = [f"- [{e['title']}](_sources/{e['page']}.txt): {e['about']}" for e in ENTRY.finditer(chapter)]
         if entries:
             lines += ["", f"## {chapter.splitlines()[0]}", "", *entries]
+        if chapter.startswith("Reference"):
+            names = ((name, first_line(import_module(f"rsmq_django.{name}"))) for name in chain(*MODULES.values()))
+            lines += [f"- [rsmq_django.{name}](reference/modules/{name}.html): {about}" for name, about in names]
     return "\n".join(lines) + "\n"
 
 
