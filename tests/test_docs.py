@@ -159,21 +159,38 @@ print(tasks.mailed, sorted(later), consumers.seen)
 from rsmq_django.testing import Kit
 from shop import canvas, others
 kit = Kit()
-names = ("a_chain", "a_chord", "with_an_error_callback", "an_immutable_signature", "many_items", "chains_in_a_group")
+names = ("a_chain", "a_chord", "with_an_error_callback", "an_immutable_signature", "many_items", "chains_in_a_group",
+    "a_group", "a_callback", "a_chord_with_a_next_step")
 flows = [getattr(canvas, name)() for name in names]
 ids = others.send_all()
 kit.pass_time(11)
 kit.run()
 print(*(flow.status().state for flow in flows))
-print(flows[0].results(), flows[3].results(), len(ids))
-print(sorted(canvas.ends, key=str), sorted(others.done))
+print(flows[0].results(), flows[3].results(), flows[6].results(), flows[7].results(), len(ids))
+last = canvas.square_of_total.get_result(flows[8].status().then_id).return_value
+squared = canvas.square.get_result(last).return_value
+print(sorted(canvas.ends, key=str), sorted(others.done), squared)
+sums = canvas.pairs()
+kit.run()
+print([canvas.add.get_result(id).return_value for id in sums])
+
+from concurrent.futures import ThreadPoolExecutor
+from shop import results
+with ThreadPoolExecutor(1) as pool:
+    waiting = pool.submit(results.sum_of, 2, 3)
+    while not waiting.done():
+        kit.run()
+again = results.run_failed_calls_again()
+print(waiting.result(), results.stop(others.count.enqueue().id), results.stop_all_of(7), again)
 """)
 
-    addresses = [f"{name}@example.org" for name in ("0", "1", "2", "a", "b")]
+    addresses = [f"{name}@example.org" for name in ("0", "1", "2", "a", "b")] + ["stock 7"]
     assert said.splitlines() == [
-        "succeeded succeeded failed succeeded succeeded succeeded",
-        "[8] [16] 5",
-        f"""[36, 90, "unsupported operand type(s) for +: 'int' and 'str'"] {addresses}""",
+        "succeeded succeeded failed" + 6 * " succeeded",
+        "[8] [16] [0, 2, 4] [16] 5",
+        f"""[36, 90, "unsupported operand type(s) for +: 'int' and 'str'"] {addresses} 36""",
+        "[3, 7]",
+        "5 True 1 1",
     ]
 
 
