@@ -21,7 +21,7 @@ from django.db import connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
-from rsmq_django.core import Client, Queue
+from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.tasks.outbox import Relayed, RelayItem, confirm, relay
 from rsmq_django.outbox.batch_size import BatchSize
 from rsmq_django.outbox.models import OutboxMessage
@@ -202,6 +202,16 @@ def test_relay_that_died_before_its_note_sends_nothing_twice(
     assert sent_names(server) == ["4"]
     assert "left out 3 messages sent before" in caplog.text
     assert not rows().filter(sent_at=None).exists()
+
+
+def test_ids_are_remembered_for_a_minute_when_their_rows_are_marked_as_sent(greet: Task, server: PrivateServer):
+    greet.enqueue_many([["1"], ["2"]])
+
+    Relay().relay_waiting()
+
+    remembered = server.redis.zrange("rsmq::relayed", 0, -1, withscores=True)
+    assert len(remembered) == 2
+    assert all(until_ms <= now_ms(server) + 60_000 for _, until_ms in remembered)
 
 
 def test_many_relays_at_once_keep_the_order_and_send_once(greet: Task, server: PrivateServer):
@@ -515,23 +525,25 @@ def test_single_row_that_does_not_fit_gets_more_time(with_outbox: Configure, gre
 
 
 @pytest.mark.parametrize("patience", [1, 4])
-def test_a_row_that_did_not_fit_alone_has_more_time(
+def test_a_row_that_did_not_fit_alone_has_more_time_on_a_connection_of_its_own(
     greet: Task, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, patience: int
 ):
     greet.enqueue("Ada")
-    relay, run, waits_s = Relay(), Replicas.run, list[float]()
+    relay, run, used = Relay(), Replicas.run, list[Connection]()
     batch_size = relay._portions["default"] = BatchSize()
     batch_size.rows, batch_size.patience, batch_size._grow_at = 1, patience, math.inf
 
     def run_and_note(replicas: Replicas, client: Client, call: Any) -> Any:
-        waits_s.append(client.connection.timeout_s)
+        used.append(client.connection)
         return run(replicas, client, call)
 
     monkeypatch.setattr(Replicas, "run", run_and_note)
 
     assert relay.relay_waiting() == 1
 
-    assert set(waits_s) == {get_client().connection.timeout_s * patience}
+    own = get_client().connection
+    assert {each.timeout_s for each in used} == {own.timeout_s * patience}
+    assert [each is own for each in used] == [patience == 1] * len(used)
     assert sent_names(server) == ["Ada"]
 
 

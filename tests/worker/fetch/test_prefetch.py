@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from rsmq_django.core.errors import ServerRefused
+from rsmq_django.core.stats.history import read_totals
 from rsmq_django.core.transport.call import load_script
-from rsmq_django.queues import get_queue
+from rsmq_django.queues import get_client, get_queue
 from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.outcomes import NOTHING_RETURNED, Dead, Released
@@ -112,6 +113,18 @@ def test_broken_connection_costs_nothing(configure: Configure, server: PrivateSe
 
         assert len(wait_until(lambda: source.exchange(2))) == 2
         assert get_queue("default").attributes().messages == 3
+
+
+def test_outcome_that_went_along_is_counted_when_the_worker_stops(project: Configure):
+    worker, source, (first, _) = worker_that_holds(2, of=4)
+    source.settle(Execution(first, sink=source, notifier=worker.notifier), NOTHING_RETURNED)
+    source.fetch_ahead(2, at_most=1000)
+
+    source.flush()
+
+    (counts,) = read_totals(get_client(), ["default"])["default"].values()
+    assert counts.succeeded == 1
+    assert ready_messages() == 2
 
 
 def test_messages_that_arrive_in_a_stopping_worker_are_released(project: Configure):

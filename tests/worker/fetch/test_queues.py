@@ -139,6 +139,16 @@ def test_queues_and_their_dead_letter_queues_are_created_as_the_settings_say(pro
     assert get_queue("sorry").attributes().max_size_bytes == -1  # what fitted its queue must fit here
 
 
+def test_queue_that_a_worker_creates_has_the_time_of_its_creation(project: Configure, server: PrivateServer):
+    begun_s, _ = server.redis.time()
+
+    work()
+
+    ended_s, _ = server.redis.time()
+    attributes = get_queue("default").attributes()
+    assert begun_s <= attributes.created_s == attributes.modified_s <= ended_s
+
+
 def test_queue_that_was_deleted_under_a_worker_is_created_again(project: Configure, caplog):
     seen: list[bytes] = []
     consumer("default")(lambda message: seen.append(message.body))

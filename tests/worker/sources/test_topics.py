@@ -16,7 +16,7 @@ from rsmq_django.core import Connection, Message
 from rsmq_django.core.limits import MAX_SECONDS
 from rsmq_django.core.stats.events import following
 from rsmq_django.core.stats.history import Counts, Window, lag_calls, lags_of, read_totals
-from rsmq_django.core.topic import Topic, TopicMessage
+from rsmq_django.core.topic import Topic, TopicMessage, list_topics
 from rsmq_django.management.commands.rsmq_worker import chosen_topics
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.signals import lease_lost
@@ -26,7 +26,7 @@ from rsmq_django.topics import get_topic
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.execute.invoke import Raised, connections_kept
 from rsmq_django.worker.fetch.wakeup import Wakeup
-from rsmq_django.worker.outcomes import RetryIn
+from rsmq_django.worker.outcomes import Released, RetryIn
 from rsmq_django.worker.report.notifications import Notifier
 from rsmq_django.worker.sources.source import SourceContext
 from rsmq_django.worker.sources.topic import TopicGroupSource, make_topic_sources
@@ -555,6 +555,23 @@ def test_released_messages_do_not_run_and_a_late_result_does_not_count(topic: To
     assert [(message.body, message.attempt) for message in again] == [(b"1", 1), (b"2", 1), (b"3", 1)]
 
 
+@pytest.mark.usefixtures("all_events")
+def test_released_messages_are_events_without_those_that_another_consumer_has(topic: Topic):
+    @topic_task("orders", group="billing", batch=10)
+    def bill(messages: list[TopicMessage]) -> None: ...
+
+    source = topic_source()
+    topic.publish("1", "2", "3")
+    for delivery in source.exchange(10):
+        source.settle(Execution(delivery, sink=source, notifier=source.notifier), Released())
+    topic.group("billing").ack(1)
+
+    source.flush()
+
+    events = get_client().run(following("rsmq"))
+    assert [(event.message_id, event.kind) for event in events] == [("2", "released"), ("3", "released")]
+
+
 def test_failure_of_a_released_message_schedules_no_retry(topic: Topic):
     @topic_task("orders", group="billing", backoff=fixed(3600))
     def bill(message: TopicMessage) -> None:
@@ -765,6 +782,36 @@ def test_consumer_is_drained_when_nothing_is_ready_and_empty_when_nothing_is_in_
     step(source)
 
     assert (source.is_drained, source.is_empty) == (True, False)
+
+
+@pytest.mark.parametrize("is_bridge", [False, True], ids=["function", "bridge"])
+def test_after_an_exchange_without_a_reply_it_is_unknown_what_is_left(
+    topic: Topic, server: PrivateServer, is_bridge: bool
+):
+    if is_bridge:
+        bridge_topic("orders", group="copies", queue="default")
+    else:
+        topic_task("orders", group="billing")(lambda message: None)
+    source = topic_source()
+    wait_until(lambda: step(source) == 0 and source.is_drained)
+    (state,) = source._groups
+    state.read_at = 0.0  # it has heard of a message
+
+    server.kill()
+    try:
+        source.exchange(1)
+    finally:
+        server.start()
+
+    assert (source.is_drained, source.is_empty) == (None, None)
+
+
+def test_topic_that_a_worker_reads_is_listed_before_the_first_message(topic: Topic):
+    topic_task("orders", group="billing")(lambda message: None)
+
+    step(topic_source())
+
+    assert list_topics(topic.client) == ["orders"]
 
 
 def test_queue_that_was_deleted_is_created_for_the_next_message_of_its_bridge(topic: Topic):

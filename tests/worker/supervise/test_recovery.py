@@ -212,6 +212,18 @@ def test_message_whose_processes_die_too_often_is_dead_with_the_reason(worker: D
     assert record["message"].startswith("the process that ran it ended with signal 9 (SIGKILL), 1 times in all")
 
 
+def test_log_has_the_task_whose_processes_die_too_often(worker: DeadWorker, caplog: pytest.LogCaptureFixture):
+    def ship() -> None: ...
+
+    declare(ship)
+    message = worker.holds(json.dumps({"task": f"{__name__}.ship"}).encode(), is_running=True)
+
+    worker.is_recovered(max_crashes=1)
+
+    assert f"{__name__}.ship failed for good (crashed) on attempt 1, moved to its dead-letter queue" in caplog.text
+    assert f"[{message.id}]" in caplog.text
+
+
 def test_dead_letter_of_a_crash_is_not_found_by_its_tags(worker: DeadWorker, client: Client):
     client.run(note_tags("rsmq", ["tour"], ["pLq0"], due_in_s=0))
     worker.holds(b'{"task": "shop.tasks.ship", "id": "pLq0", "meta": {"tags": ["tour"]}}', is_running=True)
