@@ -164,6 +164,15 @@ def test_size_is_counted_in_bytes_and_not_in_characters(client: Client):
     assert queue.attributes().messages == 1
 
 
+def test_batch_of_bodies_as_long_as_the_limit_is_stored(client: Client):
+    queue = Queue("small", client)
+    queue.create(max_size_bytes=1024)
+
+    queue.send_many([b"x" * 1024, "é" * 512])
+
+    assert queue.attributes().messages == 2
+
+
 def test_batch_with_one_body_too_long_stores_nothing(client: Client):
     queue = Queue("small", client)
     queue.create(max_size_bytes=1024)

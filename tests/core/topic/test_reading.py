@@ -344,6 +344,17 @@ def test_reply_tells_which_messages_were_in_flight(topic: Topic, lost: tuple[int
     assert group.status().held == 0
 
 
+def test_reply_about_all_messages_or_none_is_their_number(topic: Topic):
+    group = topic.group("g", at_least_once=True)
+    topic.publish("a", "b", "c")
+    group.read(3)
+    (both,), (last_two,) = group.ack_calls([1, 2]), group.ack_calls([2, 3])
+    for call in (both, last_two):
+        call.read = lambda reply: reply
+
+    assert [group.client.run(call) for call in (both, both, last_two)] == [2, 0, [0, 1]]
+
+
 def test_message_that_is_given_twice_counts_once(topic: Topic):
     group = topic.group("g", at_least_once=True)
     topic.publish("a")

@@ -156,6 +156,16 @@ def test_trim_beyond_the_end_empties_the_topic_and_its_index_continues(topic: To
     assert topic.publish("next") == range(1501, 1502)
 
 
+def test_slots_without_a_message_are_forgotten(topic: Topic, pass_time: PassTime, server: PrivateServer):
+    for body in "abcd":
+        topic.publish(body, body)
+        pass_time(topic, 1)
+
+    topic.trim(before=6)
+
+    assert server.redis.zrange(topic.keys.time, 0, -1) == [b"5", b"7"], "message 6 is in the slot that begins with 5"
+
+
 # -- Compaction --------------------------------------------------------------------------------------------------------
 
 

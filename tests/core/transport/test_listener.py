@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from rsmq_django.core.transport.listener import Listener
+from tests.tls_proxy import Authority
 
 OWN, CANCELLED = b"rsmq::wake:host-1-abc", b"rsmq::cancelled"
 
@@ -57,3 +61,21 @@ def test_a_marker_is_reported_once(ends: tuple[socket.socket, Listener]):
 
     server.sendall(published(OWN) + published(b"rsmq:rt:mail"))
     assert (listener.drain(), listener.take_markers()) == (2, {OWN})
+
+
+def test_publishes_in_several_parts_of_a_tls_stream_are_read_together(tmp_path: Path):
+    authority = Authority(tmp_path, "house")
+    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    of_server.load_cert_chain(*authority.issue("server"))
+    of_client = ssl.create_default_context(cafile=str(authority.file))
+    ends = socket.socketpair()
+    with ThreadPoolExecutor() as threads:
+        handshake = threads.submit(of_server.wrap_socket, ends[0], server_side=True)
+        client = of_client.wrap_socket(ends[1], server_hostname="localhost")
+        server = handshake.result()
+    with server, client:
+        listener = Listener(SimpleNamespace(_sock=client), "redis", markers=[OWN, CANCELLED])
+        server.sendall(published(OWN))
+        server.sendall(published(CANCELLED))
+
+        assert (listener.drain(), listener.take_markers()) == (2, {OWN, CANCELLED})
