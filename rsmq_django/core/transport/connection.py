@@ -390,9 +390,9 @@ class Connection:
 
     async def _aconverse_and_wait(self, link: Any, commands: Sequence[Command]) -> list[Reply]:
         """See _converse_and_wait()."""
-        if not commands or commands[-1][0] not in WAITS:
+        if not (waits := waits_of(commands)):
             return await self._aconverse(link, commands)
-        asked = len(commands) - len(waits_of(commands))
+        asked = len(commands) - len(waits)
         replies = await self._aconverse(link, commands, asked)
         if _is_in_vain(commands, replies):
             await link.disconnect(nowait=True)

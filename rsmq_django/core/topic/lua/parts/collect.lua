@@ -6,18 +6,19 @@ local STEP = 100
 -- Nearly always all messages are there: then the server's own list is the answer, and nothing is copied.
 local function first_part(log, position, wanted)
   local n = math.min(log.last - position, wanted)
-  if n <= 0 then return {}, 0, position + 1, 0, 0, 0 end
+  if n <= 0 then return {}, 0 end
   local bodies = redis.call("MGET", unpack(message_keys(log, position + 1, position + n)))
   for i = 1, n do
-    if not bodies[i] then return {}, 0, position + 1, 0, 0, 0 end
+    if not bodies[i] then return {}, 0 end
   end
-  return bodies, n, position + 1, n, 0, n
+  return bodies, n
 end
 
 -- Returns the index of the first message, the bodies from there on (false for a hole), their number, the position
 -- behind them, and the number of holes.
 local function collect(log, position, wanted)
-  local bodies, n, from, found, holes, looked = first_part(log, position, wanted)
+  local bodies, n = first_part(log, position, wanted)
+  local from, found, looked, holes = position + 1, n, n, 0
   position = position + n
   while position < log.last and found < wanted and looked < LOOKS do
     local step = math.min(log.last - position, LOOKS - looked, looked == 0 and wanted or math.max(wanted - found, STEP))
