@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tools.mutants import Mutant, mutants_of
-from tools.mutate import FAST_TESTS_S, ROOT, Notes, _is_told_of, _key_of, report
+from tools.mutate import FAST_TESTS_S, ROOT, Notes, _is_told_of, _key_of, reasons_of_equivalents, report
 
 PYTHON = '''
 """A module that is 1 year old."""
@@ -30,7 +31,7 @@ def pick(numbers: list[int], least: int = 2) -> int | None:
 '''
 LUA = """
 -- 1 comment
-local LONGEST_MS, MOST = 1000, 20 * 50
+local LONGEST_MS, MOST = 1000, 20 * 50 -- 2 reasons
 local text = "2 == 2"
 if count == 1 and not done then
   redis.call("DEL", key)
@@ -150,6 +151,13 @@ def test_mutant_is_identified_by_its_line_and_change_at_any_line_number():
     path, line, change = _key_of(mutant)
 
     assert line in (ROOT / path).read_text() and change == mutant.change
+
+
+def test_each_equivalent_mutant_is_exactly_one_of_the_code():
+    entries = reasons_of_equivalents()
+    found = Counter(_key_of(mutant) for path in {path for path, _, _ in entries} for mutant in mutants_of(ROOT, path))
+
+    assert {entry: found[entry] for entry in entries if found[entry] != 1} == {}
 
 
 if sys.version_info >= (3, 12):  # which can tell at little cost what lines are executed

@@ -181,7 +181,7 @@ _LUA = {
     "math.max": "math.min",
 }
 #: How long, how many: as for modules of Python.
-_CONSTANT = re.compile(r"^local [A-Z_, ]+ = [-\d., *]+$")
+_CONSTANT = re.compile(r"^local [A-Z_, ]+ = [-\d., *]+?(?: --.*)?$")
 #: A command on a line of its own whose reply is not used.
 _COMMAND = re.compile(r"^[ \t]*(redis\.p?call\([^\n]*\))$", re.MULTILINE)
 
