@@ -1,5 +1,6 @@
 """The installed package: all of its files, its licence, and requirements that can be met."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -99,3 +100,13 @@ def test_constraints_pin_exact_versions_and_name_no_index():
     assert pins
     for pin in pins:
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+(; python_(full_)?version [<>=]+ '[0-9.]+')?", pin), pin
+
+
+def test_entry_points_of_the_wheel_name_what_it_has(wheel: zipfile.ZipFile):
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
+    found = dict(re.findall(r"^(\S+) = (\S+)$", wheel.read(name).decode(), re.MULTILINE))
+
+    assert found["rsmq_django"] == "rsmq_django.telemetry.instrumentor:RsmqInstrumentor"
+    for place in found.values():
+        module, _, member = place.partition(":")
+        assert not member or hasattr(importlib.import_module(module), member)

@@ -29,7 +29,14 @@ MODULES = {
     "Tasks": ["tasks", "tasks.middleware", "tasks.compat", "schedules", "signals"],
     "Queues and topics": ["queues", "reliable_queues", "topics", "redrive"],
     "Tests of projects": ["testing"],
-    "Admin, metrics, logs": ["admin", "models", "outbox.models", "telemetry.metrics", "telemetry.logs"]
+    "Admin, metrics, logs": [
+        "admin",
+        "models",
+        "outbox.models",
+        "telemetry.metrics",
+        "telemetry.logs",
+        "telemetry.instrumentor",
+    ]
     + ["contrib.sentry"],
     "Without Django": ["core", "core.topic", "core.reliable", "core.errors", "core.doctor"],
     "Statistics and the event log": [

@@ -24,7 +24,7 @@ from .route import Destination, route_of, route_to_shard
 from .sealing import seal
 from .shards import id_in_shard, shard_of_call
 from .task import Arguments, Task
-from .tracing import Span, carried_by, start_sending
+from .tracing import SendSpan, carried_by, start_sending
 from .typed_arguments import as_sent
 from .unique import UniqueCall
 
@@ -42,7 +42,7 @@ class Outgoing:
     #: The unique key of each call; empty for tasks that are not unique.
     digests: Sequence[str] = ()
     #: The span of the send; None without tracing.
-    span: Span | None = None
+    span: SendSpan | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -140,7 +140,7 @@ def prepare(
         plain = [encode_plain(head, path, task_id, *call) for task_id, call in zip(ids, calls, strict=True)]
         _check_size(plain, route)
         return Outgoing(route, ids, plain, plain)
-    span = start_sending(route.queue.name, route.path, ids)
+    span = start_sending(route.queue, route.path, ids)
     digests = _digests(route, calls)
     metas = _metas(_common_meta(route, span), digests, said, len(calls))
     written = [
@@ -181,7 +181,7 @@ def _digests(route: Destination, calls: Sequence[tuple[Sequence[Any], Mapping[st
     return [unique.digest(task.func, route.path, args, kwargs, takes_context=takes_context) for args, kwargs in calls]
 
 
-def _common_meta(route: Destination, span: Span | None) -> dict[str, Any]:
+def _common_meta(route: Destination, span: SendSpan | None) -> dict[str, Any]:
     """Return the metadata of tracing, the project's middleware and the task's options for all calls."""
     meta = carried_by(span)
     middleware, options = chain(), route.task.options

@@ -129,7 +129,7 @@ def spans_of(batches: Iterable[Outgoing]) -> Iterator[None]:
     """End the spans of batches that are sent in this block, with the error if one is raised."""
     with ExitStack() as stack:
         for outgoing in batches:
-            stack.enter_context(sending(outgoing.span))
+            stack.enter_context(sending(outgoing.span, is_alone=False))
         yield
 
 
@@ -294,7 +294,7 @@ def _outcome(reply: list[str] | RsmqError, outgoing: Outgoing) -> Outcome:
 
 def _told(outgoing: Outgoing, outcome: Outcome) -> Outcome:
     """End the span of a batch, with the error if there was one."""
-    with suppress(RsmqError), sending(outgoing.span):
+    with suppress(RsmqError), sending(outgoing.span, is_alone=False):
         ids_of(outcome)
     return outcome
 

@@ -12,6 +12,7 @@ from typing import Any
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
+from ..conf.instrumented import instrumentation
 from ..conf.settings import QueueSettings, get_settings
 from ..conf.shards import shard_alias
 from ..core import Client, Queue
@@ -176,3 +177,6 @@ def own_max_attempts(task: Task[..., Any]) -> int | None:
 def _forget_routes(**_: object) -> None:
     _routes.clear()
     _shard_routes.clear()
+
+
+instrumentation.on_change.append(_forget_routes)

@@ -78,7 +78,7 @@ def _write_to_outbox(batches: Sequence[Outgoing]) -> None:
         )
     write(batches, keeps_result=route.keeps_result)
     for batch in batches:
-        with sending(batch.span):
+        with sending(batch.span, is_alone=False):
             pass  # ends the span of the call now, because no span is open when its row is sent
 
 

@@ -1,27 +1,33 @@
-"""OpenTelemetry spans from enqueue to execution in a worker, as one trace.
+"""OpenTelemetry spans from enqueue to execution in a worker, as one trace, and metrics of both.
 
-Disabled unless RSMQ["TRACING"] enables it: then OpenTelemetry is not imported and messages contain nothing more. It
-uses the API only: sampling and export are configured in the project's SDK. Names and attributes follow the semantic
-conventions for messaging; the context is sent as W3C `traceparent` in the envelope's meta "trace". No attribute
-contains arguments, return values or bodies.
+Disabled unless RSMQ["TRACING"] or OpenTelemetry's instrumentor enables it: then OpenTelemetry is not imported and
+messages contain nothing more. It uses the API only: sampling and export are configured in the project's SDK. Names and
+attributes follow the semantic conventions for messaging; the context is sent as W3C `traceparent` in the envelope's
+meta "trace". No attribute contains arguments, return values or bodies.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
 
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
+from ..conf.instrumented import instrumentation
 from ..conf.settings import get_settings
+from ..core import Queue
 from ..core.log_lines import get_logger
+from ..core.transport.sentinel_url import is_sentinel_url
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Link, Tracer
     from opentelemetry.trace import Span as OpenTelemetrySpan
-    from opentelemetry.trace import Tracer
 
 #: Other modules pass spans without importing OpenTelemetry.
 Span: TypeAlias = "OpenTelemetrySpan"
@@ -32,12 +38,36 @@ logger = get_logger(__name__)
 META = "trace"
 SYSTEM = "rsmq"
 NOTHING = nullcontext()
+#: Attributes that are of one message, not of a series of a metric.
+_OF_METRICS = (
+    "messaging.system",
+    "messaging.operation.name",
+    "messaging.operation.type",
+    "messaging.destination.name",
+    "server.address",
+    "server.port",
+    "rsmq.task",
+)
+
+
+@dataclass(slots=True)
+class SendSpan:
+    """The span of a send, and what is measured with it."""
+
+    span: Span
+    count: int
+    attributes: Mapping[str, Any]
+
+
+def is_tracing() -> bool:
+    """Return whether the settings or the instrumentor enable tracing."""
+    return instrumentation.is_on or get_settings().tracing.enabled
 
 
 @cache
 def tracer() -> Tracer | None:
     """Return the tracer, or None if tracing is disabled."""
-    if not get_settings().tracing.enabled:
+    if not is_tracing():
         return None
     try:
         from opentelemetry import trace
@@ -47,11 +77,22 @@ def tracer() -> Tracer | None:
             "RSMQ['TRACING'] is on, but OpenTelemetry is missing; install rsmq-django[otel]. Continuing without traces."
         )
         return None
-    return trace.get_tracer("rsmq_django")
+    return trace.get_tracer("rsmq_django", tracer_provider=instrumentation.tracer_provider)
+
+
+def _forget_tracer() -> None:
+    if tracer() is not None:
+        from .messaging_metrics import messaging_metrics
+
+        messaging_metrics.cache_clear()
+    tracer.cache_clear()
+
+
+instrumentation.on_change.append(_forget_tracer)
 
 
 @receiver(setting_changed)
-def _forget_tracer(*, setting: str, **_: object) -> None:
+def _settings_changed(*, setting: str, **_: object) -> None:
     if setting == "RSMQ":
         tracer.cache_clear()
 
@@ -59,7 +100,7 @@ def _forget_tracer(*, setting: str, **_: object) -> None:
 # -- Sending ----------------------------------------------------------------------------------------------------------
 
 
-def start_sending(queue_name: str, task_path: str, task_ids: Sequence[str]) -> Span | None:
+def start_sending(queue: Queue, task_path: str, task_ids: Sequence[str]) -> SendSpan | None:
     """Start the span for sending calls of a task, as a child of the current span. `sending()` ends it.
 
     If the transaction is rolled back, nothing is sent and the span is never exported.
@@ -69,12 +110,13 @@ def start_sending(queue_name: str, task_path: str, task_ids: Sequence[str]) -> S
         return None
     from opentelemetry.trace import SpanKind
 
-    attributes = _attributes("send", queue_name, task_path)
+    attributes = _attributes("send", queue, queue.name, task_path)
     if len(task_ids) == 1:
         attributes["messaging.message.conversation_id"] = task_ids[0]
     else:
         attributes["messaging.batch.message_count"] = len(task_ids)
-    return own.start_span(f"send {queue_name}", kind=SpanKind.PRODUCER, attributes=attributes)
+    span = own.start_span(f"send {queue.name}", kind=SpanKind.PRODUCER, attributes=attributes)
+    return SendSpan(span, len(task_ids), attributes)
 
 
 def current_span() -> Span | None:
@@ -86,7 +128,7 @@ def current_span() -> Span | None:
     return get_current_span()
 
 
-def carried_by(span: Span | None) -> dict[str, Any]:
+def carried_by(span: SendSpan | Span | None) -> dict[str, Any]:
     """Return the envelope's meta that makes the runs of messages children of the span."""
     if span is None:
         return {}
@@ -94,71 +136,166 @@ def carried_by(span: Span | None) -> dict[str, Any]:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}
-    TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
+    own = span.span if isinstance(span, SendSpan) else span
+    TraceContextTextMapPropagator().inject(carrier, set_span_in_context(own))
     return {META: carrier["traceparent"]} if "traceparent" in carrier else {}
 
 
-def sending(span: Span | None) -> AbstractContextManager[object]:
-    """Return a context manager for sending messages; it ends the span, with the error if one was raised."""
-    if span is None:
-        return NOTHING
+def sending(span: SendSpan | None, *, is_alone: bool = True) -> AbstractContextManager[object]:
+    """Return a context manager for sending messages; it ends the span, with the error if one was raised.
+
+    With `is_alone=False` no duration is measured: the messages travel with others, or later.
+    """
+    return NOTHING if span is None else _sending(span, is_alone)
+
+
+@contextmanager
+def _sending(sent: SendSpan, is_alone: bool) -> Iterator[None]:
     from opentelemetry.trace import use_span
 
-    return use_span(span, end_on_exit=True)
+    from .messaging_metrics import messaging_metrics
+
+    attributes, began_at = _of_metrics(sent.attributes), time.monotonic()
+    try:
+        with use_span(sent.span, end_on_exit=True):
+            try:
+                yield
+            except BaseException as error:
+                attributes["error.type"] = error_type(error)
+                sent.span.set_attribute("error.type", attributes["error.type"])
+                raise
+    finally:
+        took_s = time.monotonic() - began_at if is_alone else None
+        messaging_metrics().sent(attributes, sent.count, took_s)
 
 
 # -- Running ----------------------------------------------------------------------------------------------------------
 
 
-def processing(
-    queue_name: str,
-    task_path: str,
-    *,
-    meta: Mapping[str, Any] | None,
-    message_id: str,
-    task_id: str,
-    attempt: int,
-    body_bytes: int,
-    worker_id: str,
-) -> AbstractContextManager[object]:
-    """Return a context manager for one run: its span is the current span, a child of the sender's span."""
+@dataclass(frozen=True, slots=True)
+class RunSpan:
+    """What the span of one call of a function says."""
+
+    queue: Queue
+    #: Of the received message: that of the queue, of a reliable queue, or `topic:group`.
+    queue_name: str
+    task_path: str
+    message_id: str
+    task_id: str
+    attempt: int
+    body_bytes: int
+    worker_id: str
+    #: The meta of each message, of which a batch has several.
+    metas: Sequence[Mapping[str, Any] | None]
+
+
+def processing(run: RunSpan) -> AbstractContextManager[object]:
+    """Return a context manager for one call of a function: its span is the current span.
+
+    It is a child of the sender's span. A call for several messages has links to the spans of their senders.
+    """
     own = tracer()
     if own is None:
         return NOTHING
-    attributes = _attributes("process", queue_name, task_path) | {
-        "messaging.message.id": message_id,
-        "messaging.message.conversation_id": task_id,
-        "messaging.message.body.size": body_bytes,
-        "messaging.client.id": worker_id,
-        "rsmq.attempt": attempt,
-    }
-    return _process_span(own, f"process {queue_name}", (meta or {}).get(META), attributes)
+    attributes = _attributes("process", run.queue, run.queue_name, run.task_path)
+    attributes["messaging.client.id"] = run.worker_id
+    if len(run.metas) > 1:
+        attributes["messaging.batch.message_count"] = len(run.metas)
+    else:
+        attributes |= {
+            "messaging.message.id": run.message_id,
+            "messaging.message.conversation_id": run.task_id,
+            "messaging.message.body.size": run.body_bytes,
+            "rsmq.attempt": run.attempt,
+        }
+    return _process_span(own, f"process {run.queue_name}", run.metas, attributes)
 
 
 @contextmanager
-def _process_span(own: Tracer, name: str, traceparent: object, attributes: Mapping[str, Any]) -> Iterator[None]:
+def _process_span(
+    own: Tracer, name: str, metas: Sequence[Mapping[str, Any] | None], attributes: Mapping[str, Any]
+) -> Iterator[None]:
     from opentelemetry.trace import SpanKind, Status, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    from .retry import TaskTimeout  # tasks import this module
+    from .messaging_metrics import messaging_metrics
+    from .retry import Postpone  # tasks import this module
 
-    # The message is untrusted: an invalid traceparent starts a new trace.
-    carrier = {"traceparent": traceparent} if isinstance(traceparent, str) else {}
-    parent = TraceContextTextMapPropagator().extract(carrier)
-    with own.start_as_current_span(name, context=parent, kind=SpanKind.CONSUMER, attributes=attributes) as span:
-        try:
-            yield
-        except TaskTimeout as error:  # OpenTelemetry records subclasses of `Exception` only
-            span.record_exception(error)
-            span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
-            raise
+    measured, began_at = _of_metrics(attributes), time.monotonic()
+    parent = TraceContextTextMapPropagator().extract(_carrier(metas[0]) if len(metas) == 1 else {})
+    links = _links(metas) if len(metas) > 1 else ()
+    try:
+        with own.start_as_current_span(
+            name,
+            context=parent,
+            kind=SpanKind.CONSUMER,
+            attributes=attributes,
+            links=links,
+            # OpenTelemetry itself records subclasses of `Exception` only, and a postponed task has not failed.
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except Postpone:
+                raise
+            except BaseException as error:
+                measured["error.type"] = error_type(error)
+                span.set_attribute("error.type", measured["error.type"])
+                span.record_exception(error)
+                span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+                raise
+    finally:
+        messaging_metrics().processed(measured, len(metas), time.monotonic() - began_at)
 
 
-def _attributes(operation: str, queue_name: str, task_path: str) -> dict[str, Any]:
+def _carrier(meta: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the traceparent of a message. Any program may have written it: an invalid one starts a new trace."""
+    traceparent = (meta or {}).get(META)
+    return {"traceparent": traceparent} if isinstance(traceparent, str) else {}
+
+
+def _links(metas: Sequence[Mapping[str, Any] | None]) -> list[Link]:
+    """Return a link to each span that has sent messages of a batch."""
+    from opentelemetry.trace import Link, get_current_span
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carriers = {carrier["traceparent"]: carrier for carrier in map(_carrier, metas) if carrier}
+    extract = TraceContextTextMapPropagator().extract
+    senders = [get_current_span(extract(carrier)).get_span_context() for carrier in carriers.values()]
+    return [Link(sender) for sender in senders if sender.is_valid]
+
+
+# -- Attributes -------------------------------------------------------------------------------------------------------
+
+
+def error_type(error: BaseException) -> str:
+    """Return the full name of the class of an exception."""
+    own = type(error)
+    return own.__qualname__ if own.__module__ == "builtins" else f"{own.__module__}.{own.__qualname__}"
+
+
+def _attributes(operation: str, queue: Queue, queue_name: str, task_path: str) -> dict[str, Any]:
     return {
         "messaging.system": SYSTEM,
         "messaging.operation.name": operation,
         "messaging.operation.type": operation,
         "messaging.destination.name": queue_name,
         "rsmq.task": task_path,
+        **server_attributes(queue.client.connection.url),
     }
+
+
+def _of_metrics(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: attributes[name] for name in _OF_METRICS if name in attributes}
+
+
+@lru_cache(maxsize=64)
+def server_attributes(url: str) -> Mapping[str, Any]:
+    """Return the address of the server in a URL; nothing for a service of sentinels, whose address changes."""
+    if is_sentinel_url(url):
+        return {}
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return {"server.address": parts.path}
+    return {"server.address": parts.hostname or "localhost", "server.port": parts.port or 6379}

@@ -354,7 +354,7 @@ class WorkflowPlan:
             said=[{META: membership.words()}],
             lane=invocation.lane,
         )
-        with sending(outgoing.span):
+        with sending(outgoing.span, is_alone=False):
             pass  # ends the span of the call now, because no span is open when it is sent
         when = outgoing.queue.vt_unit if task.run_after is None else f"{task.run_after.timestamp() * 1000:.0f}"
         record_ttl_s = UNFINISHED_TTL_S if result_ttl_s(task) else 0

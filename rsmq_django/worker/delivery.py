@@ -7,7 +7,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -290,6 +290,11 @@ class AttemptState:
     interrupted: bool
     #: Made when a signal or the task's context first asks for it.
     task_result: TaskResult[..., Any] | None
+
+    @property
+    def shares_call_with(self) -> Sequence[AttemptState]:
+        """Return the attempts that the call of the function is for: this one, or all of a batch."""
+        return (self,)
 
     @property
     def task_id(self) -> str:

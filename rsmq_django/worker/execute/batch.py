@@ -34,6 +34,8 @@ class Batch:
         self._open: dict[Execution, None] = {}
         #: The member whose call runs for all members.
         self.lead = first
+        #: The members that the call is for.
+        self.members: Sequence[Execution] = (first,)
         self.executions: list[Execution] = []
         self.is_async = first.is_async
         self.is_suspect = first.is_suspect
@@ -131,7 +133,8 @@ class Batch:
     @contextmanager
     def _shared_call(self, members: Sequence[Execution]) -> Iterator[Execution]:
         """Replace the call of the first member by one call for all members."""
-        lead = self.lead = members[0]
+        lead, self.members = members[0], members
+        self.lead = lead
         own, own_args, own_kwargs, own_limit = lead.handler, lead.args, lead.kwargs, lead.time_limit
         assert own is not None
         function, items = own.func, [_item(each) for each in members]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ...conf.settings import get_settings
@@ -73,6 +73,8 @@ class SharedCall(Runnable, Protocol):
 
     #: The member whose call runs.
     lead: Execution
+    #: The members that the call is for.
+    members: Sequence[Execution]
 
     @property
     def is_cancelled(self) -> bool:
@@ -158,6 +160,11 @@ class Execution(AttemptState):
                 self.time_limit = TimeLimit(options.timeout_s)
         #: Whether an attempt is left. A message whose worker died in each attempt runs out of attempts, too.
         self.may_run = self.unreadable is None and delivery.attempt <= self.max_attempts
+
+    @property
+    def shares_call_with(self) -> Sequence[Execution]:
+        """See AttemptState.shares_call_with."""
+        return (self,) if self.batch is None else self.batch.members
 
     def run(self) -> Outcome:
         """Run the message from its begin to settling on this thread; return the outcome."""

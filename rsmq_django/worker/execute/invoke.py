@@ -28,7 +28,7 @@ from ...tasks.envelope import Unreadable
 from ...tasks.middleware import chain
 from ...tasks.retry import TaskTimeout
 from ...tasks.running import CurrentTask, TaskContext, current_run
-from ...tasks.tracing import processing, tracer
+from ...tasks.tracing import RunSpan, processing, tracer
 from ..delivery import AttemptState
 from .interrupt import call_interruptibly
 from .typed_arguments import aread_arguments, read_arguments
@@ -227,15 +227,20 @@ def _middleware(attempt: AttemptState) -> AbstractContextManager[None]:
 
 def _span(attempt: AttemptState) -> AbstractContextManager[object]:
     delivery, envelope = attempt.delivery, attempt.envelope
+    if tracer() is None:
+        return nullcontext()
     return processing(
-        delivery.work_queue.name,
-        attempt.path,
-        meta=envelope.meta if envelope else None,
-        message_id=delivery.message.id,
-        task_id=envelope.id if envelope else "",
-        attempt=delivery.attempt,
-        body_bytes=len(delivery.message.body),
-        worker_id=attempt.notifier.worker_id,
+        RunSpan(
+            queue=delivery.work_queue.queue,
+            queue_name=delivery.work_queue.name,
+            task_path=attempt.path,
+            message_id=delivery.message.id,
+            task_id=envelope.id if envelope else "",
+            attempt=delivery.attempt,
+            body_bytes=len(delivery.message.body),
+            worker_id=attempt.notifier.worker_id,
+            metas=[each.envelope.meta if each.envelope else None for each in attempt.shares_call_with],
+        )
     )
 
 

@@ -22,6 +22,7 @@ from ...tasks.interrupts import TaskCancelled
 from ...tasks.middleware import chain
 from ...tasks.results import as_time, restored_task
 from ...tasks.running import CurrentTask
+from ...tasks.tracing import is_tracing
 from ...tasks.typed_arguments import as_returned
 from ..delivery import AttemptState, Delivery
 from ..outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
@@ -73,7 +74,7 @@ class Notifier:
         self.successes_are_news = (
             logger.isEnabledFor(logging.DEBUG) or bool(settings.middleware) or self._successes_are_signalled
         )
-        self.is_silent = not (self.starts_are_news or self.successes_are_news or settings.tracing.enabled)
+        self.is_silent = not (self.starts_are_news or self.successes_are_news or is_tracing())
 
     # -- Signals ------------------------------------------------------------------------------------------------------
 

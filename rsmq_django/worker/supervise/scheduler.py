@@ -122,7 +122,7 @@ class Scheduler:
         queue = outgoing.queue
         call = fire(self._namespace, queue.keys, queue.name, firing, channel=outgoing.route.channel)
         if self._run_with_queue(call, queue.name):
-            with sending(outgoing.span):
+            with sending(outgoing.span, is_alone=False):
                 self._log_made_up(entry, firing, made_up)
 
     def _run_with_queue(self, call: Call[bool], queue_name: str) -> bool:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opentelemetry import trace
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -16,7 +18,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import call, group
+from rsmq_django.tasks import Postpone, call, group
+from rsmq_django.tasks.tracing import server_attributes, tracer
+from rsmq_django.telemetry.instrumentor import RsmqInstrumentor
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, send_raw, work
 
@@ -39,6 +43,28 @@ def traced(exporter: InMemorySpanExporter, configure: Configure, settings: Any) 
     settings.RSMQ = {**settings.RSMQ, "TRACING": {"ENABLED": True}}
     exporter.clear()
     yield exporter
+
+
+@pytest.fixture(scope="session")
+def reader() -> InMemoryMetricReader:
+    """The metrics of the same project; each read has what came since the one before it."""
+    reader = InMemoryMetricReader(dict.fromkeys((Counter, Histogram), AggregationTemporality.DELTA))
+    metrics.set_meter_provider(MeterProvider([reader]))
+    return reader
+
+
+@pytest.fixture
+def measured(reader: InMemoryMetricReader, traced: InMemorySpanExporter) -> InMemoryMetricReader:
+    """A project that traces and measures."""
+    reader.get_metrics_data()
+    return reader
+
+
+def points(reader: InMemoryMetricReader) -> dict[str, list[Any]]:
+    """Return what was recorded since the last read, by the name of the metric."""
+    data = reader.get_metrics_data()
+    scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics] if data else []
+    return {each.name: list(each.data.data_points) for scope in scopes for each in scope.metrics}
 
 
 def spans(exporter: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
@@ -107,6 +133,161 @@ def test_coroutines_are_traced_too(traced: InMemorySpanExporter):
     (sent,), (run,) = spans(traced, "send default"), spans(traced, "process default")
     assert run.parent.span_id == sent.context.span_id
     assert seen == [run.context.span_id]
+
+
+def test_batch_of_messages_is_one_run_with_a_link_to_each_sender(traced: InMemorySpanExporter):
+    @declare(batch=10)
+    def count(calls):
+        pass
+
+    count.enqueue(1)
+    count.enqueue(2)
+    count.enqueue_many([[3], [4]])
+    work()
+
+    (run,) = spans(traced, "process default")
+    senders = {span.context.span_id for span in spans(traced, "send default")}
+    assert {link.context.span_id for link in run.links} == senders
+    assert len(senders) == len(run.links) == 3
+    assert run.parent is None
+    assert run.attributes["messaging.batch.message_count"] == 4
+    assert "messaging.message.id" not in run.attributes
+
+
+def test_failure_has_the_type_of_its_error(traced: InMemorySpanExporter):
+    @declare(max_attempts=1)
+    def fail(error):
+        raise {"own": ConnectionFailed("no"), "builtin": ValueError("no")}[error]
+
+    fail.enqueue("own")
+    fail.enqueue("builtin")
+    work()
+
+    types = {run.attributes["error.type"] for run in spans(traced, "process default")}
+    assert types == {"rsmq_django.core.errors.ConnectionFailed", "ValueError"}
+
+
+def test_postponed_task_has_not_failed(traced: InMemorySpanExporter):
+    runs = []
+
+    @declare
+    def wait_once():
+        runs.append(1)
+        if len(runs) == 1:
+            raise Postpone(after_s=0)
+
+    wait_once.enqueue()
+    work()
+
+    for run in spans(traced, "process default"):
+        assert run.status.status_code is StatusCode.UNSET
+        assert "error.type" not in run.attributes
+    assert len(runs) == 2
+
+
+def test_spans_name_the_server(traced: InMemorySpanExporter, server: PrivateServer):
+    @declare
+    def count():
+        pass
+
+    count.enqueue()
+    work()
+
+    seen = {span.attributes["server.address"] for span in traced.get_finished_spans()}
+    assert len(seen) == 1
+    assert seen.pop() in server.url
+
+
+@pytest.mark.parametrize(
+    ("url", "attributes"),
+    [
+        ("redis://:secret@redis.example:6380/0", {"server.address": "redis.example", "server.port": 6380}),
+        ("rediss://redis.example", {"server.address": "redis.example", "server.port": 6379}),
+        ("redis://[::1]:7000", {"server.address": "::1", "server.port": 7000}),
+        ("unix:///run/redis.sock?db=1", {"server.address": "/run/redis.sock"}),
+        ("redis+sentinel://:secret@s1,s2/mymaster", {}),
+    ],
+)
+def test_address_of_a_server_is_that_of_its_url(url: str, attributes: dict[str, object]):
+    assert server_attributes(url) == attributes
+
+
+def test_sends_and_runs_are_measured(measured: InMemoryMetricReader, traced: InMemorySpanExporter):
+    @declare(max_attempts=1)
+    def fail_once(number):
+        if number == 1:
+            raise ValueError("no")
+
+    fail_once.enqueue_many([[0], [1], [2]])
+    work()
+
+    seen = points(measured)
+    (sent,), (took,) = seen["messaging.client.sent.messages"], seen["messaging.client.operation.duration"]
+    assert (sent.value, took.count) == (3, 1)
+    assert sent.attributes["messaging.operation.name"] == "send"
+    assert sent.attributes["messaging.destination.name"] == "default"
+    assert sent.attributes["messaging.system"] == "rsmq"
+    runs = {point.attributes.get("error.type"): point for point in seen["messaging.process.duration"]}
+    assert {kind: point.count for kind, point in runs.items()} == {None: 2, "ValueError": 1}
+    assert runs[None].explicit_bounds[0] == 0.005
+    consumed = {point.attributes.get("error.type"): point.value for point in seen["messaging.client.consumed.messages"]}
+    assert consumed == {None: 2, "ValueError": 1}
+    for point in [sent, took, *runs.values()]:
+        assert point.attributes["server.address"]
+        assert not {"messaging.message.id", "messaging.message.conversation_id"} & set(point.attributes)
+
+
+def test_failed_send_is_measured_with_its_error(measured: InMemoryMetricReader, settings: Any):
+    @declare
+    def count():
+        pass
+
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": "redis://127.0.0.1:1/0"}}}
+    with pytest.raises(ConnectionFailed):
+        count.enqueue()
+
+    (sent,) = points(measured)["messaging.client.sent.messages"]
+    assert sent.attributes["error.type"] == "rsmq_django.core.errors.ConnectionFailed"
+    assert (sent.attributes["server.address"], sent.attributes["server.port"]) == ("127.0.0.1", 1)
+
+
+def test_sends_of_a_workflow_have_no_duration(measured: InMemoryMetricReader):
+    tasks = [declare(function) for function in (first, second)]
+
+    group([call(tasks[0]), call(tasks[1])]).enqueue()
+
+    seen = points(measured)
+    assert sum(point.value for point in seen["messaging.client.sent.messages"]) == 2
+    assert "messaging.client.operation.duration" not in seen
+
+
+def test_instrumentor_switches_traces_on_and_off(configure: Configure, exporter: InMemorySpanExporter):
+    configure()
+    instrumentor = RsmqInstrumentor()
+    own = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(own))
+    exporter.clear()
+
+    @declare
+    def count():
+        pass
+
+    count.enqueue()
+    instrumentor.instrument(tracer_provider=provider, skip_dep_check=True)
+    try:
+        count.enqueue()
+        work()
+        assert len(spans(own, "send default")) == 1
+        assert len(spans(own, "process default")) == 2
+    finally:
+        instrumentor.uninstrument()
+    count.enqueue()
+    work()
+
+    assert tracer() is None
+    assert len(own.get_finished_spans()) == 3
+    assert exporter.get_finished_spans() == ()
 
 
 def test_batch_is_one_send(traced: InMemorySpanExporter):
