@@ -158,7 +158,7 @@ class DurableClient(Client):
 
     @contextmanager
     def _confirming(self) -> Iterator[None]:
-        """Raise NotConfirmed for each error: what is to be confirmed was written before, whatever the error says."""
+        """Raise NotConfirmed for each error, also if it says that nothing was done: the writes are older than the wait."""
         try:
             yield
         except NotConfirmed:
