@@ -158,7 +158,7 @@ class DurableClient(Client):
 
     @contextmanager
     def _confirming(self) -> Iterator[None]:
-        """Raise NotConfirmed for each error, also if it says that nothing was done: the writes are older than the wait."""
+        """Raise NotConfirmed for each error, also one that says that nothing was done: the writes came before."""
         try:
             yield
         except NotConfirmed:
