@@ -1,10 +1,13 @@
-"""A real cluster of the server that all tests use: three nodes with slots, and a spare one."""
+"""A real cluster of the server that all tests use: three nodes with slots, and a spare one or a replica of each."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from tests.support import wait_until
 
 SLOTS = 16_384
 MASTERS = 3
+#: A replica that did not get the votes after this time asks again; a server forgets an order after five seconds.
+VOTE_S = 6.0
 
 
 class Node:
@@ -62,11 +67,46 @@ class Node:
         assert not isinstance(answer, redis.RedisError), answer
         return answer
 
+    def follow(self, primary: Node) -> None:
+        """Become a replica of another node, and wait until it has the data of that one."""
+        self.ask("REPLICATE", primary.id)
+        wait_until(lambda: self.is_replica)
+
+    @property
+    def is_replica(self) -> bool:
+        """Return whether it receives what another node writes."""
+        return b"master_link_status:up" in self.run("INFO", "replication")
+
+    def take_over(self, how: str) -> None:
+        """Become a primary in the place of the one that it follows; FORCE: without asking it.
+
+        One vote may fail, if the others are late to hear of something.
+        """
+        asked_at = -math.inf
+
+        def is_primary() -> bool:
+            nonlocal asked_at
+            if self.run("ROLE")[0] == b"master":
+                return True
+            if time.monotonic() > asked_at + VOTE_S:
+                asked_at = time.monotonic()
+                self.ask("FAILOVER", *how.split())
+            return False
+
+        wait_until(is_primary)
+
     def kill(self) -> None:
         """End it as a crash would."""
         self._connection.close()
         self._process.kill()
         self._process.wait()
+
+    def pause(self) -> None:
+        """Let it stand still (SIGSTOP): its sockets stay open and nothing answers."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def _answers(self) -> bool:
         with contextlib.suppress(Exception):
@@ -78,8 +118,8 @@ class Node:
 class Cluster:
     """Three nodes with a third of the slots each, and a spare one."""
 
-    def __init__(self, directory: Path) -> None:
-        self.nodes = [Node(directory / str(number)) for number in range(MASTERS + 1)]
+    def __init__(self, directory: Path, *, spares: int = 1) -> None:
+        self.nodes = [Node(directory / str(number)) for number in range(MASTERS + spares)]
         for number, node in enumerate(self.nodes[:MASTERS]):
             node.ask("ADDSLOTS", *range(number * SLOTS // MASTERS, (number + 1) * SLOTS // MASTERS))
             node.ask("SET-CONFIG-EPOCH", number + 1)
@@ -119,8 +159,7 @@ class Cluster:
     def back_up(self, node: Node) -> Node:
         """Let the spare node copy another one, and return it when it has what that one has now."""
         (spare,) = [each for each in self.nodes if each not in self.masters()]
-        spare.ask("REPLICATE", node.id)
-        wait_until(lambda: b"master_link_status:up" in spare.run("INFO", "replication"))
+        spare.follow(node)
         offset = _number(node.run("INFO", "replication"), "master_repl_offset")
         wait_until(lambda: _number(spare.run("INFO", "replication"), "slave_repl_offset") >= offset)
         return spare
@@ -132,6 +171,7 @@ class Cluster:
 
     def stop(self) -> None:
         for node in self.nodes:
+            node.resume()
             node.kill()
 
     def _knows_all(self, node: Node) -> bool:
@@ -144,6 +184,34 @@ class Cluster:
     def _own(self, node: Node) -> list[tuple[int, int]]:
         slots = node.ask("SLOTS")
         return [(first, last) for first, last, owner, *_ in slots if owner[2].decode() == node.id]
+
+
+class ReplicatedCluster(Cluster):
+    """Three nodes with a third of the slots each, and a replica of each."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, spares=MASTERS)
+        for primary, replica in zip(self.nodes[:MASTERS], self.nodes[MASTERS:], strict=True):
+            replica.follow(primary)
+        wait_until(lambda: all(self.replicas_of(node) for node in self.masters()))
+
+    def replicas_of(self, primary: Node) -> list[Node]:
+        """Return the replicas that a node knows."""
+        lines = b" ".join(primary.ask("REPLICAS", primary.id)).decode()
+        return [node for node in self.nodes if node.is_alive and node.id in lines.replace(primary.id, "")]
+
+    def heal(self) -> None:
+        """Start what was killed, and wait until each node with slots has a replica with its data."""
+        for node in self.nodes:
+            if not node.is_alive:
+                node.start()
+        wait_until(self._is_whole)
+        self.settle()
+
+    def _is_whole(self) -> bool:
+        primaries = self.masters()
+        replicas = [node for node in self.nodes if node not in primaries]
+        return len(primaries) == MASTERS and all(node.is_replica for node in replicas)
 
 
 def _number(text: bytes, field: str) -> int:

@@ -37,6 +37,7 @@ def shortfalls(settings: Settings, alias: str) -> list[Shortfall]:
     wanted = durabilities_of(settings, alias)
     if not wanted:
         return []
+    get_client(alias).go_to_keys()
     most, kinds = max(each.replicas for each in wanted), {each.fsync for each in wanted if each.fsync is not None}
     has = _replicas(alias) if most else 0
     disk = _waited_for_disk(alias, "local" in kinds) if kinds else None

@@ -19,7 +19,8 @@ class Entry:
 
     at_s: float
     #: Of senders: `sent`, `unknown` (stored or not), `refused` (not stored). Of tasks: `start`, `failed`, `end`. Of the
-    #: scenario: `fault`, `healed`, and `killed` with the pid of a process that it killed.
+    #: scenario: `fault`, `healed`, `promoted` with how the ids of calls on the promoted server begin (default: any),
+    #: and `killed` with the pid of a process that it killed.
     what: str
     #: The name of the call, which is one of its arguments; of a fault, its name.
     name: str

@@ -14,9 +14,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.chaos.fleet import children_of
+from tests.cluster import Node
 from tests.faults.checker import Rules
 from tests.faults.history import note
-from tests.faults.world import TAG, ClusterWorld, SentinelWorld, TwoReplicasWorld, World
+from tests.faults.world import (
+    TAG,
+    ClusterWorld,
+    SentinelWorld,
+    ShardedWorld,
+    TwoReplicasWorld,
+    UnconfirmedWorld,
+    World,
+)
 from tests.worker.processes import hold_still
 
 STEPS = 4
@@ -236,6 +245,7 @@ def kill_primary(world: World, dice: random.Random) -> None:
     """The primary is killed; Sentinel promotes a replica; the former one comes back as a replica."""
     assert isinstance(world, SentinelWorld)
     world.topology.kill_primary()
+    note("promoted", "replica")
     world.topology.settle()
 
 
@@ -264,6 +274,48 @@ def move_slot(world: World, dice: random.Random) -> None:
     assert isinstance(world, ClusterWorld)
     owner = world.cluster.owner_of(TAG)
     world.cluster.move(TAG, dice.choice([node for node in world.cluster.masters() if node is not owner]))
+
+
+@fault
+def kill_node(world: World, dice: random.Random) -> None:
+    """A node with shards is killed, its replica takes over, and it comes back as a replica."""
+    assert isinstance(world, ShardedWorld)
+    world.fail_over(lambda node, _: node.kill(), how="FORCE", dice=dice)
+    world.cluster.heal()
+
+
+@fault
+def kill_node_without_replica(world: World, dice: random.Random) -> None:
+    """A node is killed a moment after it was cut off from its replica, which is behind and takes over."""
+    assert isinstance(world, ShardedWorld)
+
+    def cut_off_and_kill(node: Node, replica: Node) -> None:
+        replica.pause()
+        node.run("CLIENT", "KILL", "TYPE", "replica")
+        time.sleep(dice.uniform(0.05, 0.4))
+        node.kill()
+        replica.resume()
+
+    world.fail_over(cut_off_and_kill, how="FORCE", dice=dice)
+    world.cluster.heal()
+
+
+@fault
+def order_node_failover(world: World, dice: random.Random) -> None:
+    """An operator orders a failover at a replica."""
+    assert isinstance(world, ShardedWorld)
+    world.fail_over(lambda *_: None, how="", dice=dice)
+    world.cluster.heal()
+
+
+@fault
+def pause_node(world: World, dice: random.Random) -> None:
+    """A node stands still, its replica takes over, and it wakes up and believes that it is the primary."""
+    assert isinstance(world, ShardedWorld)
+    old = world.fail_over(lambda node, _: node.pause(), how="FORCE", dice=dice)
+    time.sleep(dice.uniform(0, 0.5))
+    old.resume()
+    world.cluster.heal()
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +354,13 @@ class Step:
 
 NO_REPEATS = Rules(may_repeat=False)
 LEASES_END = Rules(keeps_leases=False)
+MAY_LOSE = Rules(keeps_leases=False, may_lose=True)
+OF_SEVERAL_SERVERS = frozenset(
+    (
+        *("kill_primary", "order_failover", "pause_primary", "move_slot"),
+        *("kill_node", "kill_node_without_replica", "order_node_failover", "pause_node"),
+    )
+)
 
 SCENARIOS = [
     Scenario("nothing", "a run without faults", ("pause_child_shortly",), NO_REPEATS),
@@ -320,12 +379,20 @@ SCENARIOS = [
     Scenario("pauses", "F12", ("pause_child", "pause_child_shortly"), LEASES_END),
     Scenario("deadly calls", "F13", ("kill_child", "pause_child_shortly"), deadly=2),
     Scenario("cluster", "F14", ("move_slot",), LEASES_END, ClusterWorld),
+    Scenario(
+        "sharded cluster",
+        "F4 F14",
+        ("kill_node", "kill_node_without_replica", "order_node_failover", "pause_node"),
+        LEASES_END,
+        ShardedWorld,
+    ),
+    Scenario("unconfirmed", "F4 F14", ("kill_node", "kill_node_without_replica"), MAY_LOSE, UnconfirmedWorld),
     Scenario("garbage", "F15", ("send_garbage",), NO_REPEATS),
     Scenario("many connections", "F16", ("close_clients", "reset_connections")),
     Scenario(
         "everything",
         "all of one server",
-        tuple(name for name in FAULTS if name not in ("kill_primary", "order_failover", "pause_primary", "move_slot")),
+        tuple(name for name in FAULTS if name not in OF_SEVERAL_SERVERS),
         LEASES_END,
         deadly=1,
     ),

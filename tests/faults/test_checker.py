@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from itertools import count
 from pathlib import Path
@@ -120,6 +121,33 @@ def test_time_to_resume_is_that_of_a_call_that_began_after_the_last_fault():
     lines = ("fault kill", "start a", "healed kill", "end a", "start b", "end b")
 
     assert checked(*lines).resumed_s == 3
+
+
+def test_time_to_resume_after_promotions_is_that_of_calls_sent_to_the_promoted_servers_afterwards():
+    def sent(at_s: float, name: str, task_id: str) -> Entry:
+        return Entry(at_s, "sent", name, "plain", 1, {"id": task_id})
+
+    entries = [
+        sent(0, "early", "03x"),
+        Entry(1, "promoted", "replica", more={"begins": ["03", "05"]}),
+        sent(2, "elsewhere", "01x"),
+        sent(3, "there", "05x"),
+        *(Entry(4 + at, "end", name, "plain") for at, name in enumerate(["early", "elsewhere", "there"])),
+        Entry(8, "promoted", "replica", more={"begins": ["01"]}),
+        sent(9, "later", "01y"),
+        Entry(10, "end", "later", "plain"),
+    ]
+
+    assert check(entries, LENIENT, dead=set(), results={}).resumed_s == 5
+    assert check(entries[:-1], LENIENT, dead=set(), results={}).resumed_s == math.inf
+
+
+def test_losses_are_counted_and_no_problem_where_senders_wait_for_nothing():
+    may_lose, ran = Rules(may_lose=True), ("sent a", "sent b kept", "start b kept", "end b kept")
+
+    assert checked(*ran, rules=may_lose).lost == ["a"]
+    assert checked(*ran, rules=may_lose).problems == []
+    assert checked(*ran, rules=may_lose, results={"b": "a"}).problems == ["1 with a wrong result or none: b"]
 
 
 def test_steps_of_a_seed_are_always_the_same():

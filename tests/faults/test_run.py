@@ -16,6 +16,6 @@ def test_results_of_calls_whose_process_was_killed_after_their_end_are_waited_fo
     monkeypatch.setattr(run, "_ask", lambda *words, given: json.dumps(replies.pop(0)))
 
     kept = [Entry(1.0, "sent", name, "kept", more={"id": name * 32}) for name in ("a", "b")]
-    results = run._results(World.__new__(World), kept)
+    results = run._results(World.__new__(World), kept, 90)
 
     assert results == {"a": "a", "b": "b"}

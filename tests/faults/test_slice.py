@@ -11,7 +11,7 @@ from tests.faults.scenarios import SCENARIOS
 
 pytestmark = pytest.mark.slow
 
-SLICE = [each for each in SCENARIOS if each.name in ("kills", "server dies", "resets")]
+SLICE = [each for each in SCENARIOS if each.name in ("kills", "server dies", "resets", "sharded cluster")]
 
 
 @pytest.mark.parametrize("scenario", SLICE, ids=[each.name for each in SLICE])

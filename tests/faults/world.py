@@ -9,13 +9,14 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.compiling import compiled
+from rsmq_django.conf.shards import shard_namespace
 from tests.chaos.fleet import children_of
-from tests.cluster import Cluster
+from tests.cluster import Cluster, Node, ReplicatedCluster
 from tests.fault_proxy import FaultProxy
 from tests.faults.history import VARIABLE, note
 from tests.sentinel_topology import SentinelTopology, Server
@@ -34,6 +35,8 @@ class World:
     """One server with its clock, behind a proxy for the workers and another one for the senders."""
 
     namespace, topic = "rsmq", "orders"
+    #: How many shards the queue of the tasks has.
+    shards = 1
 
     def __init__(self, directory: Path, seed: str, *, worker_options: Sequence[str], deadly: int) -> None:
         self.directory, self.deadly, self.seed = directory, deadly, seed
@@ -90,6 +93,7 @@ class World:
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "tests.faults.project.settings",
             "RSMQ_FAULTS_TOPIC": self.topic,
+            "RSMQ_FAULTS_SHARDS": str(self.shards),
             "RSMQ_FAULTS_CONNECTION": json.dumps({"NAMESPACE": self.namespace, **self.connection_of(role)}),
         }
 
@@ -139,13 +143,21 @@ class World:
 
     def dead_letters(self) -> str:
         """Return the contents of all keys with dead letters, as one text."""
-        texts = []
-        for key in self.run("KEYS", "*dead*"):
-            kind = self.run("TYPE", key.decode())
-            read = {b"hash": ("HVALS",), b"stream": ("XRANGE", "-", "+"), b"list": ("LRANGE", 0, -1)}.get(kind)
-            if read:
-                texts.append(repr(self.run(read[0], key.decode(), *read[1:])))
-        return " ".join(texts)
+        return " ".join(_dead_letters_of(run) for run in self.servers())
+
+    def servers(self) -> list[Callable[..., Any]]:
+        """Return a function for each server with keys, which runs a command there."""
+        return [self.run]
+
+
+def _dead_letters_of(run: Callable[..., Any]) -> str:
+    texts = []
+    for key in run("KEYS", "*dead*"):
+        kind = run("TYPE", key.decode())
+        read = {b"hash": ("HVALS",), b"stream": ("XRANGE", "-", "+"), b"list": ("LRANGE", 0, -1)}.get(kind)
+        if read:
+            texts.append(repr(run(read[0], key.decode(), *read[1:])))
+    return " ".join(texts)
 
 
 class ShiftedServer(Server):
@@ -202,3 +214,44 @@ class ClusterWorld(World):
 
     def run(self, *words: str | int) -> Any:
         return self.cluster.owner_of(TAG).run(*words)
+
+
+class ShardedWorld(World):
+    """Three primaries of a cluster, with a replica each, on which a queue has shards; senders wait for the replica."""
+
+    namespace, topic, shards = TAG, "{orders}", 8
+    replicas: int | None = 1
+
+    def start_servers(self) -> None:
+        (self.directory / "cluster").mkdir()
+        self.cluster = ReplicatedCluster(self.directory / "cluster")
+
+    def stop_servers(self) -> None:
+        self.cluster.stop()
+
+    def connection_of(self, role: str) -> dict[str, Any]:
+        durability = {"REPLICAS": self.replicas, "TIMEOUT_S": 2} if self.replicas else None
+        return {"URL": self.cluster.nodes[0].url, "TIMEOUT_S": 5, "DURABILITY": durability}
+
+    def run(self, *words: str | int) -> Any:
+        return self.cluster.owner_of(TAG).run(*words)
+
+    def servers(self) -> list[Callable[..., Any]]:
+        return [node.run for node in self.cluster.masters()]
+
+    def fail_over(self, breaks: Callable[[Node, Node], None], *, how: str, dice: random.Random) -> Node:
+        """Call `breaks` with a node that has shards and its replica, which takes over; return the former primary."""
+        owners = [self.cluster.owner_of(shard_namespace(TAG, shard)) for shard in range(self.shards)]
+        primary = dice.choice(owners)
+        (replica,) = self.cluster.replicas_of(primary)
+        breaks(primary, replica)
+        replica.take_over(how)
+        # The id of a call begins with the number of its shard.
+        note("promoted", "replica", begins=[f"{shard:02}" for shard in range(self.shards) if owners[shard] is primary])
+        return primary
+
+
+class UnconfirmedWorld(ShardedWorld):
+    """The same; senders wait for nothing."""
+
+    replicas = None

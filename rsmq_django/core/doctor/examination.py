@@ -37,6 +37,7 @@ def examine(
     """
     expected, report = settings or {}, progress or _silent
     probe = Probe(client)
+    client.go_to_keys()
     findings = list(examine_server(probe))
     seen = survey(probe, deep=deep, progress=report)
     findings += seen.findings

@@ -31,7 +31,7 @@ from ..errors import (
     TopicBroken,
     without_claims,
 )
-from ..keys import TOPIC_PREFIX, checked_namespace
+from ..keys import TOPIC_PREFIX, checked_namespace, queues_key
 from .call import RULES_PAGE, Call, commands_of_script, load_script
 from .connection import Connection
 from .packing import Command, Reply, Request, length_prefix, packed_words
@@ -125,6 +125,14 @@ class Client:
     def ask(self, commands: Sequence[Command]) -> list[Reply]:
         """Send plain read commands in one round trip and return the replies; errors of the server are among them."""
         return self._exchange(list(commands), True) if commands else []
+
+    def go_to_keys(self) -> None:
+        """Let commands without a key ask the node of a cluster that has the keys of this namespace; else do nothing.
+
+        Otherwise they ask the node of the URL, which may be a replica, or have none of the keys.
+        """
+        if "{" in self.namespace:
+            self.ask([("EVAL", "return 0", 1, queues_key(self.namespace))])
 
     def read_many(self, calls: Sequence[Call[T]], replies: list[Reply]) -> list[T | RsmqError]:
         """Return results or errors for replies, after a repeat of the calls whose scripts the server did not have."""
