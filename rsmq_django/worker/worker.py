@@ -29,6 +29,7 @@ from .lease.inflight import sign_off
 from .outcomes import Outcome, Released
 from .report.notifications import Notifier, log_outcome
 from .report.shared_state import SharedState
+from .side_by_side import SideBySide, can_overlap
 from .sources.making import make_sources
 from .sources.source import Source, SourceContext
 from .stopping import Stopping
@@ -115,6 +116,9 @@ class Worker:
         self.sources: list[Source] = make_sources(queues, options.reliable, options.topics, context)
         self.quarantine = Quarantine(self.pool)
         self.taken = 0
+        may_overlap = options.max_tasks is None and can_overlap(self.sources)
+        #: None for exchanges one after the other, which also keep a maximum number of messages.
+        self._side_by_side = SideBySide() if may_overlap else None
         #: The number of the source that comes first in this turn.
         self._first_source = -1
         self._awaited_was_logged = False
@@ -195,7 +199,7 @@ class Worker:
         if self.stop_by is not None or self.pool.is_stuck():
             self._give_back_waiting()
         was_idle = self.pool.is_idle
-        for source in self._sources_in_turn():
+        for source in self._exchanging():
             for runnable in source.in_calls(self._take(source)):
                 (self.quarantine if runnable.is_suspect else self.pool).submit(runnable)
             for cancelled in to_interrupt(source.take_cancelled()):
@@ -214,6 +218,19 @@ class Worker:
         """Return the sources, another one first in each turn: no backlog keeps the room from the others."""
         self._first_source = first = (self._first_source + 1) % len(self.sources) if self.sources else 0
         return self.sources[first:] + self.sources[:first] if first else self.sources
+
+    def _exchanging(self) -> Iterable[Source]:
+        """Return the sources for their exchanges, in turn; those of several connections overlap."""
+        sources = self._sources_in_turn()
+        if self._side_by_side is None:
+            return sources
+        return self._side_by_side.exchange(sources, min(self._room(), self.pool.portion), at_most=self._left)
+
+    def _room_of(self, source: Source) -> int:
+        """Return for how many calls the next exchange of a source may fetch."""
+        if self._side_by_side is not None:
+            return self._side_by_side.room_of(source)
+        return min(self._room(), self.pool.portion)
 
     def _note_health(self) -> None:
         """Tell the supervisor and the other processes that the main loop turns."""
@@ -234,7 +251,7 @@ class Worker:
         return self.stop_by is None and not is_paused and not any(source.is_fetch_pending for source in self.sources)
 
     def _take(self, source: Source) -> Iterator[Execution]:
-        deliveries = source.exchange(min(self._room(), self.pool.portion), at_most=self._left)
+        deliveries = source.exchange(self._room_of(source), at_most=self._left)
         if deliveries and self._may_fetch_ahead(deliveries):
             room = min(self._room() - len(deliveries), self.pool.portion)
             source.fetch_ahead(room, at_most=self._left - len(deliveries))

@@ -15,7 +15,7 @@ import select
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import redis
@@ -150,6 +150,18 @@ class Connection:
             self._follow(link, commands, replies)
         self._idle.append(link)
         return replies
+
+    def give_up(self, link: Any) -> NoReturn:
+        """Close the socket of begin() instead of waiting for replies any longer; raises OutcomeUnknown."""
+        link.disconnect()
+        self._route.leave(link)
+        late = redis.TimeoutError(f"no reply within {self.timeout_s:g} s")
+        raise connection_lost(self.url, late) from late
+
+    @property
+    def has_open_socket(self) -> bool:
+        """Return whether begin() finds a socket that was open when it was last used."""
+        return self._pid == os.getpid() and bool(self._idle) and self._idle[-1]._sock is not None
 
     def ask(self, command: Command) -> Any:
         """Send a command whose reply may take long, and return the socket, for is_answered() and answer_of().

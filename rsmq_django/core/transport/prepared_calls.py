@@ -7,7 +7,7 @@ do other work until the replies arrive.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from .call import Call
 from .client import Client, by_digest
@@ -31,6 +31,15 @@ class ReadiedCalls:
         """
         self._link = self._client.connection.begin(self._request)
         return self._link is not None
+
+    def fileno(self) -> int:
+        """Return the descriptor on which the replies arrive."""
+        return int(self._link._sock.fileno())
+
+    def give_up(self) -> NoReturn:
+        """Close the socket instead of waiting any longer; raises OutcomeUnknown."""
+        link, self._link = self._link, None
+        self._client.connection.give_up(link)
 
     def results(self) -> list[Any]:
         """Wait for the replies and return what Client.run_many() does, with errors in their places; raises as it does.

@@ -6,10 +6,11 @@ Other steps are in `lease/steps.py` and in `report/`.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from ...core import Client, Message, RsmqError
 from ...core.keys import paused_key, queues_key
@@ -146,7 +147,10 @@ class PendingExchange:
 
     client: Client
     steps: Sequence[Step]
-    fetch: FetchStep
+    #: The step that fetches, if any does.
+    fetch: FetchStep | None
+    #: When the replies are overdue, on the monotonic clock.
+    overdue_at: float = math.inf
     _calls: ReadiedCalls = field(init=False)
 
     def __post_init__(self) -> None:
@@ -157,8 +161,19 @@ class PendingExchange:
 
         Raises OutcomeUnknown when it may have been sent or not.
         """
-        self.fetch.sent_at = time.monotonic()
+        sent_at = time.monotonic()
+        self.overdue_at = sent_at + self.client.connection.timeout_s
+        if self.fetch is not None:
+            self.fetch.sent_at = sent_at
         return self._calls.send()
+
+    def fileno(self) -> int:
+        """Return the descriptor on which the replies arrive."""
+        return self._calls.fileno()
+
+    def give_up(self) -> NoReturn:
+        """Close the socket instead of waiting any longer; raises OutcomeUnknown."""
+        self._calls.give_up()
 
     def results(self) -> list[Any]:
         """Wait for the replies and return what each step reads. Raises as Client.run_many() does."""
@@ -194,6 +209,7 @@ class PreparedFetch:
         if self._ready is None:
             return False
         step = self._ready.fetch
+        assert step is not None
         is_same = step.order.queues is self._parts.selector.queues  # bands appear and disappear, shares change
         return is_same and (step.room, step.at_most) == (min(room, at_most), at_most)
 

@@ -75,7 +75,8 @@ class Wakeup:
             wake_at = min((when for when in (until(), *tries) if when is not None), default=math.inf)
             seconds = min(at_most_s, wake_at - time.monotonic())
             listening = {each.descriptor: each for each in self._subscriptions}
-            ready = self._wait(seconds, listening) if seconds > 0 else []
+            # Of several connections, one may always have something to do: what the others publish is read all the same.
+            ready = self._wait(max(seconds, 0.0), listening) if seconds > 0 or len(listening) > 1 else []
         finally:
             self._is_asleep = False
         if self._reader in ready:

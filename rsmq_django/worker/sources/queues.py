@@ -189,14 +189,56 @@ class QueueSource(BaseSource):
             return
         steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
         assert fetch is not None  # otherwise outcomes would be taken out and not sent
+        self._begin(steps, fetch)
+
+    @property
+    def is_fetch_due(self) -> bool:
+        """Return whether the next exchange would fetch."""
+        return min(self.poll_schedule.times()) <= time.monotonic() and not self.backoff.is_on
+
+    def begin_exchange(self, room: int, *, at_most: int = MAX_BATCH) -> bool:
+        """Send the next exchange, if there is anything to send; exchange() then only reads the replies.
+
+        Returns False when exchange() has to send it, because no socket is open, or one round trip is not enough.
+        """
+        if self._pending_exchange is not None:
+            return True
+        if time.monotonic() < self.backoff.next_try_at:
+            self.leases.expire(time.monotonic())
+            return True
+        if self._needs_more_than_an_exchange() or not self.client.connection.has_open_socket:
+            return False
+        if room > 0:
+            self.poll_schedule.take_turn()
+        self._filled = 0
+        steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
+        return not steps or self._begin(steps, fetch)
+
+    def _begin(self, steps: Sequence[Step], fetch: FetchStep | None) -> bool:
+        """Send an exchange; return False, with nothing sent, when its socket is closed."""
         pending_exchange = PendingExchange(self.client, steps, fetch)
         try:
             self._pending_exchange = pending_exchange if pending_exchange.begin() else None
         except RsmqError as error:
             self._keep_for_later(steps, error)
-        else:
-            if self._pending_exchange is None:
-                self._put_back_steps(steps, ConnectionFailed("no socket is open"))
+            return True
+        if self._pending_exchange is None:
+            self._put_back_steps(steps, ConnectionFailed("no socket is open"))
+        return self.is_fetch_pending
+
+    @property
+    def pending_exchange(self) -> PendingExchange | None:
+        """Return the exchange that was sent and not read yet."""
+        return self._pending_exchange
+
+    def give_up(self) -> None:
+        """Treat the exchange that was sent as lost: its reply is overdue."""
+        assert self._pending_exchange is not None
+        pending_exchange, self._pending_exchange = self._pending_exchange, None
+        try:
+            pending_exchange.give_up()
+        except RsmqError as error:
+            self._keep_for_later(pending_exchange.steps, error)
 
     def _needs_more_than_an_exchange(self) -> bool:
         scan, pending = self.selector.scan, self.pending
@@ -258,7 +300,7 @@ class QueueSource(BaseSource):
             self._keep_for_later(pending_exchange.steps, error)
             return []
         self._read(pending_exchange.steps, results)
-        return pending_exchange.fetch.deliveries
+        return pending_exchange.fetch.deliveries if pending_exchange.fetch is not None else []
 
     def _keep_for_later(self, steps: Sequence[Step], error: RsmqError) -> None:
         # Also when the error says that nothing was sent: it may be about a second try of some of the calls.
