@@ -149,7 +149,7 @@ def test_imports_were_found():
 WORKER_FLOORS = (
     {"supervise"},
     {"worker"},
-    {"stopping"},
+    {"stopping", "side_by_side"},
     {"sources"},
     {"fetch"},
     {"lease"},

@@ -2,16 +2,18 @@
 
 One after the other, a turn over the 16 shards of a queue would take 16 round trips. Replies are read as they arrive, so
 a server that does not answer keeps no message of the others, and delays the next turn by one timeout at most, however
-many connections lead to it.
+many connections lead to it. Until it answers again, other threads try to connect, so it delays no further turn.
 """
 
 from __future__ import annotations
 
 import math
 import select
+import threading
 import time
 from collections.abc import Iterator, Sequence
 
+from ..core import RsmqError
 from .fetch.exchange import PendingExchange
 from .sources.queues import QueueSource
 from .sources.source import Source
@@ -30,6 +32,7 @@ class SideBySide:
         #: For how many calls a source may fetch in this turn, and in which turn each last could, by the source's id().
         self._rooms: dict[int, int] = {}
         self._last_room: dict[int, int] = {}
+        self._trials: dict[int, Trial] = {}
 
     def room_of(self, source: Source) -> int:
         """Return for how many calls a source may fetch in this turn."""
@@ -40,14 +43,25 @@ class SideBySide:
         self._divide(sources, room)
         sent, others = list[QueueSource](), list[Source]()
         for source in sources:
-            if not isinstance(source, QueueSource):
+            if not isinstance(source, QueueSource) or self._has_connected(source):
                 others.append(source)
             elif not source.begin_exchange(self.room_of(source), at_most=at_most):
-                others.append(source)
+                if source.client.connection.has_open_socket:
+                    others.append(source)
+                else:
+                    self._trials[id(source)] = Trial(source)
             elif source.is_fetch_pending:
                 sent.append(source)
-        yield from _until_one_fails_again(others)
         yield from _as_replies_arrive(sent)
+        yield from others
+
+    def _has_connected(self, source: QueueSource) -> bool:
+        """Return whether a trial has just connected this source."""
+        trial = self._trials.get(id(source))
+        if trial is None or not trial.is_over:
+            return False
+        del self._trials[id(source)]
+        return trial.end()
 
     def _divide(self, sources: Sequence[Source], room: int) -> None:
         """Divide the room; if it is for a few only, for those that could not fetch for longest."""
@@ -59,14 +73,32 @@ class SideBySide:
         self._last_room |= {source: self._turns for source, room in self._rooms.items() if room}
 
 
-def _until_one_fails_again(sources: Sequence[Source]) -> Iterator[Source]:
-    """Yield sources; those that were unavailable only until one of them fails again, which may take a timeout."""
-    has_failed = False
-    for source in sources:
-        was_unavailable = source.is_unavailable
-        if not (has_failed and was_unavailable):
-            yield source
-            has_failed |= was_unavailable and source.is_unavailable
+class Trial:
+    """Connects the client of a source in a thread of its own, and wakes the worker then. The source waits meanwhile."""
+
+    def __init__(self, source: QueueSource) -> None:
+        self._source = source
+        self._error: RsmqError | None = None
+        self.is_over = False
+        source.backoff.next_try_at = math.inf
+        threading.Thread(target=self._run, name=f"connect {source.client.connection!r}", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._source.client.go_to_keys()
+            self._source.client.ask([("PING",)])
+        except RsmqError as error:
+            self._error = error
+        finally:
+            self.is_over = True
+            self._source.wake()
+
+    def end(self) -> bool:
+        """Let the source continue, or wait for the next trial; return whether there is a connection."""
+        self._source.backoff.next_try_at = 0.0
+        if self._error is not None:
+            self._source.note_unreachable(self._error)
+        return self._error is None
 
 
 def _as_replies_arrive(sources: Sequence[QueueSource]) -> Iterator[QueueSource]:

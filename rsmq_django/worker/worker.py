@@ -199,7 +199,8 @@ class Worker:
         if self.stop_by is not None or self.pool.is_stuck():
             self._give_back_waiting()
         was_idle = self.pool.is_idle
-        for source in self._exchanging():
+        overlapped = self._side_by_side
+        for source in self._sources_in_turn() if overlapped is None else self._overlapping(overlapped):
             for runnable in source.in_calls(self._take(source)):
                 (self.quarantine if runnable.is_suspect else self.pool).submit(runnable)
             for cancelled in to_interrupt(source.take_cancelled()):
@@ -219,18 +220,9 @@ class Worker:
         self._first_source = first = (self._first_source + 1) % len(self.sources) if self.sources else 0
         return self.sources[first:] + self.sources[:first] if first else self.sources
 
-    def _exchanging(self) -> Iterable[Source]:
-        """Return the sources for their exchanges, in turn; those of several connections overlap."""
-        sources = self._sources_in_turn()
-        if self._side_by_side is None:
-            return sources
-        return self._side_by_side.exchange(sources, min(self._room(), self.pool.portion), at_most=self._left)
-
-    def _room_of(self, source: Source) -> int:
-        """Return for how many calls the next exchange of a source may fetch."""
-        if self._side_by_side is not None:
-            return self._side_by_side.room_of(source)
-        return min(self._room(), self.pool.portion)
+    def _overlapping(self, side_by_side: SideBySide) -> Iterable[Source]:
+        """Return the sources in turn for exchanges that overlap."""
+        return side_by_side.exchange(self._sources_in_turn(), min(self._room(), self.pool.portion), at_most=self._left)
 
     def _note_health(self) -> None:
         """Tell the supervisor and the other processes that the main loop turns."""
@@ -251,7 +243,9 @@ class Worker:
         return self.stop_by is None and not is_paused and not any(source.is_fetch_pending for source in self.sources)
 
     def _take(self, source: Source) -> Iterator[Execution]:
-        deliveries = source.exchange(self._room_of(source), at_most=self._left)
+        overlapped = self._side_by_side
+        room = min(self._room(), self.pool.portion) if overlapped is None else overlapped.room_of(source)
+        deliveries = source.exchange(room, at_most=self._left)
         if deliveries and self._may_fetch_ahead(deliveries):
             room = min(self._room() - len(deliveries), self.pool.portion)
             source.fetch_ahead(room, at_most=self._left - len(deliveries))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -120,26 +122,88 @@ def test_room_is_divided_between_those_that_fetch_and_goes_round(spread: None):
     assert rooms(4) == [2, 0, 2]
 
 
-def test_of_unavailable_servers_one_at_most_fails_in_a_turn(spread: None, proxies: list[FaultProxy]):
+def turn(side_by_side: SideBySide, sources: list[QueueSource]) -> dict[QueueSource, int]:
+    """Return how many messages each source with an exchange in this turn received."""
+    return {
+        source: len(source.exchange(side_by_side.room_of(source)))
+        for source in side_by_side.exchange(sources, 3, at_most=100)
+        if isinstance(source, QueueSource)
+    }
+
+
+def test_server_that_does_not_answer_is_connected_to_by_another_thread_and_keeps_no_turn_waiting(
+    spread: None, proxies: list[FaultProxy], monkeypatch: pytest.MonkeyPatch
+):
     sources = connected(new_worker())
+    send_to_all(sources)
+    silent, *others = sources
+    silent.client.connection.close()
+    proxies[0].black_hole()
+    connect, by = Connection._connect, list[str]()
+
+    def noted(connection: Connection, link: Any) -> None:
+        by.append(threading.current_thread().name)
+        connect(connection, link)
+
+    monkeypatch.setattr(Connection, "_connect", noted)
+    side_by_side = SideBySide()
+
+    assert turn(side_by_side, sources) == dict.fromkeys(others, 1)
+    send_to_all(others)
+    for source in others:
+        source.fetch_now()
+    assert turn(side_by_side, sources) == dict.fromkeys(others, 1)
+    assert silent.next_exchange_at(1) is None
+
+    proxies[0].release()
+    wait_until(lambda: turn(side_by_side, sources).get(silent) == 1)
+    assert set(by) == {f"connect {silent.client.connection!r}"}
+
+
+def test_messages_of_servers_that_were_unavailable_are_received_afterwards(spread: None, proxies: list[FaultProxy]):
+    sources = connected(new_worker())
+    send_to_all(sources)
     for proxy in proxies:
         proxy.refuse()
         proxy.reset_connections()
     side_by_side = SideBySide()
 
-    def turn() -> list[QueueSource]:
-        tried = []
-        for source in side_by_side.exchange(sources, 3, at_most=100):
-            assert isinstance(source, QueueSource)
-            tried.append(source)
-            source.exchange(1)
-        return tried
+    def all_are_unavailable() -> bool:
+        return not turn(side_by_side, sources) and all(source.is_unavailable for source in sources)
 
-    turn()
+    wait_until(all_are_unavailable)
+    for proxy in proxies:
+        proxy.release()
+    received = Counter[QueueSource]()
+
+    def all_are_received() -> bool:
+        received.update(turn(side_by_side, sources))
+        return received == dict.fromkeys(sources, 1)
+
+    wait_until(all_are_received)
+    assert not any(source.is_unavailable for source in sources)
+
+
+def test_channels_are_subscribed_to_only_on_servers_that_answer(
+    spread: None, proxies: list[FaultProxy], monkeypatch: pytest.MonkeyPatch
+):
+    proxies[1].refuse()
+    worker, listener, subscribed = new_worker(), Connection.listener, list[str]()
+
+    def noted(connection: Connection, *channels: Any, **options: Any) -> Any:
+        subscribed.append(connection.url)
+        return listener(connection, *channels, **options)
+
+    monkeypatch.setattr(Connection, "listener", noted)
+    sources = [source for source in worker.sources if isinstance(source, QueueSource)]
     for source in sources:
-        assert source.is_unavailable
-        source.backoff.next_try_at = 0.001
-    assert turn() == sources[:1]
+        source.start(worker.wakeup, lambda: True)
+        source.exchange(1)
+        assert source._subscription is not None
+        source._subscription.reconnect_if_due()
+        source.stop()
+
+    assert subscribed == [proxies[0].url, proxies[2].url]
 
 
 @pytest.mark.parametrize("options", [{}, {"max_tasks": 7}])

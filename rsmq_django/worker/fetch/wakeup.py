@@ -170,6 +170,8 @@ class Subscription:
         self._on_cancellation = on_cancellation
         #: Returns whether a wake-up is pending already: the socket is not read then.
         self._has_wakeup = has_wakeup
+        #: Returns whether the server answers: until then the worker would wait for it here.
+        self.is_reachable: Callable[[], bool] = lambda: True
         self._namespace = client.namespace
         self._backoff = ReconnectBackoff(f"wake-ups from {client.connection!r}", server=client.connection)
         #: Monotonic time at which to try missing permissions again.
@@ -186,6 +188,8 @@ class Subscription:
     def reconnect_if_due(self) -> float | None:
         """Reconnect when it is time; return when to call this again, None while the subscription is being read."""
         now = time.monotonic()
+        if self._listener is None and not self.is_reachable():
+            return None  # the source tries to reach it
         if self._listener is None and now >= self._next_try_at:
             try:
                 self._listener = self._connection.listener(

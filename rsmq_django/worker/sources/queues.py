@@ -122,6 +122,7 @@ class QueueSource(BaseSource):
             on_cancellation=self.suspect_cancellations,
             has_wakeup=lambda: self.has_wakeup,
         )
+        self._subscription.is_reachable = lambda: self.is_empty is not None and not self.backoff.is_on
         wakeup.subscribe(self._subscription)
         self.waiting.is_wanted = not self._ends_by_itself
 
@@ -194,7 +195,7 @@ class QueueSource(BaseSource):
     @property
     def is_fetch_due(self) -> bool:
         """Return whether the next exchange would fetch."""
-        return min(self.poll_schedule.times()) <= time.monotonic() and not self.backoff.is_on
+        return max(min(self.poll_schedule.times()), self.backoff.next_try_at) <= time.monotonic()
 
     def begin_exchange(self, room: int, *, at_most: int = MAX_BATCH) -> bool:
         """Send the next exchange, if there is anything to send; exchange() then only reads the replies.
@@ -239,6 +240,14 @@ class QueueSource(BaseSource):
             pending_exchange.give_up()
         except RsmqError as error:
             self._keep_for_later(pending_exchange.steps, error)
+
+    def note_unreachable(self, error: RsmqError) -> None:
+        """Wait before the next exchange: connecting failed."""
+        self._keep_for_later((), error)
+
+    def wake(self) -> None:
+        """Wake the worker. Called by any thread."""
+        self._wake()
 
     def _needs_more_than_an_exchange(self) -> bool:
         scan, pending = self.selector.scan, self.pending

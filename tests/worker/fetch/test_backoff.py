@@ -135,7 +135,7 @@ def test_process_logs_one_line_when_its_server_is_unreachable(
 
             proxy.refuse()
             proxy.reset_connections()
-            wait_until(lambda: queue_source(worker).backoff._failures > 3 and subscription._backoff._failures > 3)
+            wait_until(lambda: queue_source(worker).backoff._failures > 3 and subscription._backoff.is_on)
             errors = lines(caplog, logging.ERROR) + lines(caplog, logging.WARNING)
             proxy.release()
             wait_until(lambda: not queue_source(worker).backoff.is_on and not subscription._backoff.is_on)
