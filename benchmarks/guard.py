@@ -29,7 +29,7 @@ MOST_GROWTH = 0.03
 GROUPS = (
     (
         *("none of them", "result", "unique", "limit", "tags", "priority", "timeout_s", "topic", "topic, one by one"),
-        *("value", "result with a value"),
+        *("value", "result with a value", "coroutine", "coroutine, timeout_s"),
     ),
     (
         "all events",

@@ -6,7 +6,6 @@ inbox of `once=True`. It runs in a copy of its thread's context, so that changes
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import threading
@@ -26,10 +25,10 @@ from django.dispatch import receiver
 from ...tasks.compat import task_backends
 from ...tasks.envelope import Unreadable
 from ...tasks.middleware import chain
-from ...tasks.retry import TaskTimeout
 from ...tasks.running import CurrentTask, TaskContext, current_run
 from ...tasks.tracing import RunSpan, processing, tracer
 from ..delivery import AttemptState
+from .coroutine_limits import within
 from .interrupt import call_interruptibly
 from .typed_arguments import aread_arguments, read_arguments
 from .workflow import atake_argument, take_argument
@@ -109,7 +108,7 @@ async def aresult_of(attempt: AttemptState) -> Result:
     try:
         timeout_s = attempt.handler.options.timeout_s
         call = _acall_with_argument(attempt)
-        return Returned(await (call if timeout_s is None else _within(timeout_s, call)))
+        return Returned(await (call if timeout_s is None else within(timeout_s, call)))
     except BaseException as error:
         return Raised(error)
     finally:
@@ -127,7 +126,7 @@ async def aresult_of_plain(attempt: AttemptState) -> Result:
     timeout_s = handler.options.timeout_s
     try:
         call = handler.func(*attempt.args, **attempt.kwargs)
-        value = await (call if timeout_s is None else _within(timeout_s, call))
+        value = await (call if timeout_s is None else within(timeout_s, call))
     except BaseException as error:
         if _Forks.count != forks:
             _end_copy(error)
@@ -141,17 +140,6 @@ async def aresult_of_plain(attempt: AttemptState) -> Result:
         attempt.run_us = int((ended_at - attempt.began_at) * 1e6)
         if is_check_due(ended_at):
             await close_unusable_connections_async()
-
-
-async def _within(timeout_s: float, call: Awaitable[Any]) -> Any:
-    """Return what a coroutine returns within this time; raises TaskTimeout."""
-    try:
-        async with asyncio.timeout(timeout_s) as limit:
-            return await call
-    except TimeoutError:
-        if not limit.expired():
-            raise
-    raise TaskTimeout
 
 
 def _call_surrounded(attempt: AttemptState) -> Any:

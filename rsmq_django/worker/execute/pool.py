@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...core.log_lines import get_logger
 from ...tasks.interrupts import TaskCancelled
@@ -90,7 +91,8 @@ class Pool:
         self._ended_limited = [0] * threads
         #: At most the shortest time limit of the runnables that were handed out and have not ended.
         self._shortest_limit_s = math.inf
-        self._coroutines: dict[Runnable, asyncio.Task[None]] = {}
+        #: The task of each coroutine; None while it has not begun.
+        self._coroutines: dict[Runnable, asyncio.Task[Any] | None] = {}
         self._arrived: deque[Runnable] = deque()
         self._is_begin_planned = False
         #: Number of running coroutines; the others wait in `_arrived`.
@@ -184,7 +186,7 @@ class Pool:
             assert self._loop is not None
             if not self._arrived:
                 self._async_moved_at = time.monotonic()
-            self._coroutines[execution] = None  # type: ignore[assignment]  # counted before it begins
+            self._coroutines[execution] = None  # counted before it begins
             self._arrived.append(execution)
             if not self._is_begin_planned:  # waking the loop costs a system call; later arrivals share it
                 self._is_begin_planned = True
@@ -268,9 +270,9 @@ class Pool:
         now = [(execution, ids.get(_thread_name(number))) for number, execution in enumerate(self._now)]
         return [(each.running_now, ident) for each, ident in now if each is not None and ident is not None]
 
-    def tasks_of_coroutines(self) -> list[tuple[Runnable, asyncio.Task[None]]]:
+    def tasks_of_coroutines(self) -> list[tuple[Runnable, asyncio.Task[Any]]]:
         """Return the coroutines that run, each with its task."""
-        return list(self._coroutines.items())
+        return [(each, task) for each, task in list(self._coroutines.items()) if task is not None]
 
     @property
     def loop_thread_id(self) -> int | None:
@@ -354,18 +356,36 @@ class Pool:
                     # awaits the subtask gets it as well; all other coroutines are not to blame and continue.
                     logger.exception("a subtask of an async task tried to end the event loop; the loop continues")
 
-    def _begin_arrived(self) -> None:
+    def _plan_begin(self) -> None:
+        """Begin what has arrived in the next pass of the loop. Not at once: a coroutine that has just ended asks."""
         assert self._loop is not None
+        if not self._is_begin_planned:
+            self._is_begin_planned = True
+            self._loop.call_soon(self._begin_arrived, context=self._loop_context)
+
+    def _begin_arrived(self) -> None:
         self._is_begin_planned = False  # first: later arrivals may be missed below
         with contextlib.suppress(IndexError):
-            while self._begun < self._async_tasks:
+            # Later arrivals begin in the next pass: what waits in the loop gets a turn.
+            for _ in range(min(len(self._arrived), self._async_tasks - self._begun)):
                 execution = self._arrived.popleft()
                 self._begun += 1
-                # Not in the context of the coroutine that has just ended, which may have led here.
-                context = self._loop_context.copy()
-                self._coroutines[execution] = self._loop.create_task(self._run_coroutine(execution), context=context)
+                self._begin(execution)
+
+    def _begin(self, execution: Runnable) -> None:
+        """Begin a coroutine, from Python 3.12 on at once: one that never waits needs no further pass of the loop."""
+        assert self._loop is not None
+        coroutine, context = self._run_coroutine(execution), self._loop_context.copy()
+        if sys.version_info >= (3, 12) and self._loop.get_task_factory() is None:
+            asyncio.Task(coroutine, loop=self._loop, context=context, eager_start=True)
+            return
+        task = self._loop.create_task(coroutine, context=context)
+        if not task.done():  # a project's factory may begin it at once, too
+            self._coroutines[execution] = task
 
     async def _run_coroutine(self, execution: Runnable) -> None:
+        if sys.version_info >= (3, 12):  # it may run before its task is known to _begin()
+            self._coroutines[execution] = asyncio.current_task()
         try:
             await execution.arun()
             if execution.acks_each:
@@ -383,7 +403,7 @@ class Pool:
             if execution.began_at:
                 self._async_pace.note(now - execution.began_at)
             if self._arrived:
-                self._begin_arrived()
+                self._plan_begin()
             self._plan_wake()
 
     def _plan_wake(self) -> None:
