@@ -273,7 +273,7 @@ OBJECTIVES = Rule(
 class PipelineSettings:
     """The Spark pipeline for the log of task attempts: docs/how-to/pipeline.md."""
 
-    #: Directory of the archive. None is `rsmq_lake` below BASE_DIR.
+    #: Path or address of the lake. None is `rsmq_lake` below BASE_DIR.
     lake: Annotated[str | Path | None, PATH] = None
     #: Connection whose log is archived.
     connection: Annotated[str, TEXT] = "default"

@@ -26,7 +26,7 @@ DEFAULT_LAKE = "rsmq_lake"
 
 
 def lake_path(given: str | None = None) -> str:
-    """Return the directory of the lake: the given one, the one of the settings, or `rsmq_lake` below BASE_DIR."""
+    """Return the place of the lake: the given one, the one of the settings, or `rsmq_lake` below BASE_DIR."""
     named = given or get_settings().pipeline.lake
     if named:
         return str(named)

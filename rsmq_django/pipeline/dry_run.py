@@ -11,9 +11,9 @@ from ..spark.config import JobConfig
 from ..spark.dead_letters import DeadLetters
 from ..spark.lake import Lake
 from ..spark.options import Options
-from ..spark.schemas import EVENTS
+from ..spark.schemas import EVENTS, HOURLY
 from ..spark.server import Server
-from ..spark.steps import changed_days, closed_days
+from ..spark.steps import changed_days
 from .config import require_tables
 from .health import read_lag
 
@@ -45,7 +45,7 @@ def _archive(options: StepOptions) -> Iterator[str]:
 
 
 def _rollup(options: StepOptions) -> Iterator[str]:
-    days = changed_days(options.lake, since=options.since)
+    days = changed_days(options.lake.open(EVENTS), options.lake.open(HOURLY), since=options.since)
     yield f"rollup: {_count(len(days), 'day')}, and the days of newly archived events"
 
 
@@ -55,7 +55,8 @@ def _analyse(options: StepOptions) -> Iterator[str]:
 
 
 def _compact(options: StepOptions) -> Iterator[str]:
-    yield f"compact: {_count(len(closed_days(options.lake, today=_today())), 'day')}"
+    work = options.lake.days_to_compact(_today())
+    yield f"compact: {_count(sum(map(len, work.values())), 'day')}"
 
 
 def _expire(options: StepOptions) -> Iterator[str]:

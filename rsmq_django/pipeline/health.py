@@ -19,15 +19,15 @@ from ..conf.settings import Settings, aliases_of, get_settings
 from ..core.errors import RsmqError
 from ..core.keys import events_key
 from ..core.transport.streams import BEGINNING, id_order, step
-from ..spark.archive import JOB
 from ..spark.bulk import unfinished_jobs
-from ..spark.checkpoint import finished_offset
 from ..spark.config import JobConfig
 from ..spark.errors import PipelineError
+from ..spark.files import is_local
 from ..spark.lake import Lake
-from ..spark.log import position_in
 from ..spark.runs import read_runs
+from ..spark.schemas import EVENTS
 from ..spark.server import Server
+from ..spark.transfer import is_latest_log, read_offset
 
 OLDEST_JAVA = 17
 #: A log that is this full may be trimmed before the next run.
@@ -74,11 +74,11 @@ def examine(config: JobConfig, server: Server) -> Iterator[CheckResult]:
 def read_lag(config: JobConfig, server: Server) -> Lag:
     """Return the lag of the archive. Before its first run, that is the whole log."""
     stream = events_key(config.namespace)
-    end = (finished_offset(config.find_lake().checkpoint(JOB)) or {}).get(stream, {"id": BEGINNING, "n": -1})
+    table = config.find_lake().open(EVENTS)
+    log = server.run(step(stream, after=BEGINNING, most=1)).log
+    end = read_offset(table, stream, log)
     found = server.run(step(stream, after=end["id"], most=1))
-    if is_other := end.get("log", "") not in ("", found.log):
-        end = position_in(end, found.log)
-        found = server.run(step(stream, after=end["id"], most=1))
+    is_other = not is_latest_log(table, stream, log)
     length = server.ask_one("XLEN", stream)
     if id_order(found.newest_id) < id_order(end["id"]) or 0 <= found.added < end["n"]:
         return Lag(length, length, 0, is_reset=True, is_other=is_other)
@@ -113,11 +113,11 @@ def not_archived(aliases: Sequence[str]) -> str:
 
 
 def _packages() -> Iterator[CheckResult]:
-    missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("pyspark", "pyarrow", "pandas", "deltalake") if importlib.util.find_spec(name) is None]
     if missing:
         yield CheckResult("problem", f"not installed: {', '.join(missing)}", "pip install 'rsmq-django[spark]'")
     else:
-        yield CheckResult("ok", "pyspark, pyarrow and pandas are installed")
+        yield CheckResult("ok", "pyspark, pyarrow, pandas and deltalake are installed")
 
 
 def _java() -> Iterator[CheckResult]:
@@ -159,6 +159,17 @@ def _python() -> Iterator[CheckResult]:
 
 
 def _lake(lake: Lake) -> Iterator[CheckResult]:
+    try:
+        lake.open(EVENTS)
+    except PipelineError as error:
+        yield CheckResult("problem", str(error))
+        return
+    except OSError as error:
+        yield CheckResult("problem", f"the lake {lake.uri} cannot be read: {str(error).partition(chr(10))[0]}")
+        return
+    if not is_local(lake.uri):
+        yield CheckResult("ok", f"the lake {lake.uri} can be read")
+        return
     place = lake.root
     existing = next(path for path in (place, *place.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
@@ -235,7 +246,7 @@ def _lag(config: JobConfig, server: Server) -> Iterator[CheckResult]:
         yield CheckResult("warning", text, hint)
     if lag.is_reset:
         text = "the log no longer contains the archive's position: it was recreated, or a failover lost its end"
-        yield CheckResult("problem", text, "Find the cause; then: rsmq_pipeline archive --new-checkpoint")
+        yield CheckResult("problem", text, "Find the cause; then: rsmq_pipeline archive --accept-reset")
     state: Literal["ok", "warning"] = "warning" if lag.entries > FULL_SHARE * most else "ok"
     hint = more_often if state == "warning" else ""
     yield CheckResult(state, f"{lag.entries:,} events not archived yet; the log holds up to {most:,}", hint)

@@ -1,4 +1,4 @@
-"""Publishing from the lake to the database: changed days, one transaction each. Needs pyarrow, not Spark or Java.
+"""Publishing from the lake to the database: changed days, one transaction each. Needs deltalake, not Spark or Java.
 
 Existing rows are updated and rows that are no longer in the files are deleted, so publishing is idempotent, and a page
 never shows half a day.
@@ -17,7 +17,8 @@ from django.conf import settings
 from django.db import connections, models, router, transaction
 from django.utils import timezone
 
-from ..spark.lake import Lake, parquet_files
+from ..spark.delta import Table
+from ..spark.lake import Lake
 from ..spark.runs import StepRun, read_runs
 from ..spark.schemas import ANOMALIES, CAPACITY, DEPTH, FAILURES, HOURLY, SLO, LakeTable
 from .models import (
@@ -67,11 +68,12 @@ def publish(
     days = rows = removed = 0
     for table, model, unique in PUBLISHED.values():
         known = dict(PublishedDay.objects.filter(table=table.name).values_list("day", "signature"))
-        in_lake = lake.days(table)
+        opened = lake.open(table)
+        in_lake = opened.days
         for day in in_lake:
-            signature = _signature(lake, table, day)
+            signature = _signature(opened, day)
             if (since is not None and day >= since) or known.get(day) != signature:
-                rows += 0 if dry_run else _publish_day(lake, table, model, unique, day, signature)
+                rows += 0 if dry_run else _publish_day(opened, model, unique, day, signature)
                 days += 1
                 on_progress(days)
         gone = sorted(set(known) - set(in_lake))
@@ -83,11 +85,9 @@ def publish(
     return Published(days, rows, removed)
 
 
-def _publish_day(
-    lake: Lake, table: LakeTable, model: type[models.Model], unique: tuple[str, ...], day: dt.date, signature: str
-) -> int:
+def _publish_day(table: Table, model: type[models.Model], unique: tuple[str, ...], day: dt.date, signature: str) -> int:
     # To a list first: errors in a file are raised before the database is changed.
-    found = list({_key(row, unique): row for row in _rows(lake, table, model, day)}.values())
+    found = list({_key(row, unique): row for row in _rows(table, model, day)}.values())
     database = router.db_for_write(model)
     manager = model._default_manager.using(database)
     with transaction.atomic(using=database):
@@ -110,7 +110,7 @@ def _publish_day(
         for at in range(0, len(gone), BATCH_ROWS):
             manager.filter(pk__in=gone[at : at + BATCH_ROWS]).delete()
         note = {"signature": signature, "rows": len(found)}
-        PublishedDay.objects.using(database).update_or_create(table=table.name, day=day, defaults=note)
+        PublishedDay.objects.using(database).update_or_create(table=table.definition.name, day=day, defaults=note)
     return len(found)
 
 
@@ -146,11 +146,11 @@ def _as_model(run: StepRun) -> PipelineRun:
 # -- Rows -------------------------------------------------------------------------------------------------------------
 
 
-def _rows(lake: Lake, table: LakeTable, model: type[models.Model], day: dt.date) -> Iterator[dict[str, Any]]:
+def _rows(table: Table, model: type[models.Model], day: dt.date) -> Iterator[dict[str, Any]]:
     limits = {
         field.name: field.max_length for field in model._meta.concrete_fields if isinstance(field, models.CharField)
     }
-    for row in lake.read_day(table, day).to_pylist():
+    for row in table.read({day}).to_pylist():
         values = {name: _database_value(name, value) for name, value in row.items()}
         for name, limit in limits.items():
             values[name] = (values[name] or "")[:limit]
@@ -178,10 +178,7 @@ def _key(row: Mapping[str, Any], unique: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(row[name] for name in unique)
 
 
-def _signature(lake: Lake, table: LakeTable, day: dt.date) -> str:
+def _signature(table: Table, day: dt.date) -> str:
     """Return a text that changes with the files of a day."""
-    digest = hashlib.sha256()
-    for file in parquet_files(lake.day_path(table, day)):
-        state = file.stat()
-        digest.update(f"{file.name} {state.st_size} {state.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    paths = [file.path for file in table.files_of({day})]
+    return hashlib.sha256("\n".join(paths).encode()).hexdigest()

@@ -48,8 +48,9 @@ def _deaths(lake: Lake, table: LakeTable, fingerprint: str) -> Iterator[tuple[st
     import pyarrow.compute as pc
 
     about = ["queue", "message_id", "fingerprint", *(["event"] if table is EVENTS else [])]
-    for day in lake.days(table):
-        rows = lake.read_day(table, day, names=about)
+    opened = lake.open(table)
+    for day in opened.days:
+        rows = opened.read({day}, names=about)
         rows = rows.filter(pc.equal(rows["fingerprint"], fingerprint))
         if table is EVENTS:
             rows = rows.filter(pc.equal(rows["event"], "dead"))

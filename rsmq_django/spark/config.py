@@ -22,7 +22,7 @@ from .server import Server
 class JobConfig:
     """One pipeline."""
 
-    #: Directory of the lake.
+    #: Path or address of the lake.
     lake: str
     master: str = "local[2]"
     #: Additional Spark settings.

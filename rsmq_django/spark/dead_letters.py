@@ -44,7 +44,7 @@ class DeadLetters:
         return QueueSnapshot(replace(self.options, queues=queues)).plan() if queues else []
 
     def read(self, part: Ids) -> Iterator[Rows]:
-        """Yield the dead letters of a part in chunks, without those that have left their queue meanwhile."""
+        """Yield the dead letters of a part in chunks, without letters that have left their queue meanwhile."""
         namespace, step = self.options.namespace, self.options.chunk_rows
         for at in range(0, len(part.ids), step):
             call = pick(namespace, part.queue, part.ids[at : at + step], body_bytes=NO_BODY)

@@ -1,28 +1,20 @@
-"""Queue -> Parquet: every drained message is in exactly one row of the lake."""
+"""Queue -> a table of the lake: every drained message is in exactly one row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ..core.limits import MAX_BATCH
+from ..core.transport.streams import BEGINNING, step
 from .config import JobConfig
-from .errors import as_our_error
-from .files import FileSink
-from .finalize import Acknowledged, acknowledge_drained
+from .drain import Journals, drains
 from .lock import RunLock
+from .log import Offsets
 from .options import Options
-from .patience import started_patiently
-from .progress import POLL_S
-
-
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """The result of a run."""
-
-    rows: int
-    #: Messages that another consumer received after their lease expired.
-    left: int
+from .schemas import drained
+from .transfer import StreamTransfer, Transferred
 
 
 def drain_queue(
@@ -33,28 +25,31 @@ def drain_queue(
     lease_s: float = 0,
     consumer: str = "lake",
     on_progress: Callable[[int], None] = lambda rows: None,
-) -> Drained:
+) -> Transferred:
     """Move the visible messages of a queue into the lake. Safe to run again after any crash."""
-    lake = config.find_lake()
-    job = f"drain-{consumer}-{queue}"
-    checkpoint = lake.checkpoint(job)
-    given = config.options(kind="drain", queue=queue, leaseS=str(lease_s), consumer=consumer)
-    options = Options.read(given)
-    with RunLock(options.server(), str(checkpoint)):
-        acknowledge_drained(options, checkpoint)
-        sink = FileSink(lake.drained(queue))
-        lake.prepare(sink.place)
-        stream = spark.readStream.format("rsmq").options(filesIn=str(lake.incoming(job)), **given).load()
-        writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    options = Options.read(config.options(kind="drain", queue=queue, leaseS=str(lease_s), consumer=consumer))
+    lake, journals = config.find_lake(), Journals(options)
+    with RunLock(journals.server, f"{lake.uri}/{consumer}/{drained(queue).name}"):
+        acknowledge = partial(acknowledge_drained, options)
+        transfer = StreamTransfer(spark, lake, drained(queue), options, journals, acknowledge, on_progress=on_progress)
+        transfer.release_stored()
+        # Only messages that are visible now, so that a run on a busy queue ends.
+        journals.until_ms = journals.server.now_us() // 1000
+        transfer.run()
+    journals.server.close()
+    return transfer.result
 
-        def follow() -> None:
-            query = writer.trigger(availableNow=True).start()
-            while not query.awaitTermination(POLL_S):
-                on_progress(sink.rows)
 
-        try:
-            started_patiently(follow)
-        except Exception as error:  # Spark wraps everything, ours included
-            raise as_our_error(error) from error
-        done: Acknowledged = acknowledge_drained(options, checkpoint)
-        return Drained(sink.rows, done.left)
+def acknowledge_drained(options: Options, offsets: Offsets, result: Transferred) -> None:
+    """Trim the journals up to these offsets, and delete leased messages. A journal that was not read is kept."""
+    server = options.server()
+    for drain in drains(options):
+        end = offsets[drain.journal]
+        if end["id"] == BEGINNING or end["log"] != server.run(step(drain.journal, after=end["id"], most=1)).log:
+            continue
+        while True:
+            done, foreign = server.run(drain.acknowledge(end["id"]))
+            result.trimmed, result.left = result.trimmed + done, result.left + foreign
+            if done < MAX_BATCH:
+                break
+    server.close()

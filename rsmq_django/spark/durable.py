@@ -1,15 +1,14 @@
-"""Atomic and durable writes of files and directories.
+"""Bringing files and the names in directories to the disk.
 
-Archived entries are deleted from Redis, so they must be on disk by then: the content of each file, and its name in each
-directory above it. On file systems without fsync (some mounts of object stores), durability is up to the file system.
+Archived entries are deleted from Redis, so they must be on disk by then. On file systems without fsync (some mounts of
+object stores), durability is up to the file system.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
-import uuid
+from contextlib import suppress
 from pathlib import Path
 
 #: Errors of file systems that do not support fsync.
@@ -28,45 +27,17 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def sync_tree(directory: Path) -> None:
-    """Sync the whole content of a directory to disk. Concurrently removed files are skipped."""
-    for path in [directory, *directory.rglob("*")]:
-        try:
-            sync(path)
-        except FileNotFoundError:
-            continue  # Spark removes old files of its checkpoint
+def sync_names(directory: Path) -> None:
+    """Sync the names in a directory, and in those above it that may be read, to disk."""
+    for above in (directory, *directory.parents):
+        with suppress(PermissionError):
+            sync(above)
 
 
-def sync_names(directory: Path, *, top: Path) -> None:
-    """Sync the names in a directory, and in the directories above it up to `top`, to disk."""
-    while directory.is_relative_to(top):
-        sync(directory)
-        directory = directory.parent
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    fresh.write_bytes(content)
-    sync(fresh)
-    os.replace(fresh, path)
-    sync(path.parent)
-
-
-def replace_directory(fresh: Path, target: Path) -> None:
-    """Replace a directory with another. After a crash between the two steps it is missing until the step runs again."""
-    sync_tree(fresh)
-    old = target.with_name(f".old-{target.name}-{uuid.uuid4().hex}")
-    if target.exists():
-        os.replace(target, old)
-    os.replace(fresh, target)
-    sync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def remove_directory(path: Path) -> None:
-    """Remove a directory atomically for readers."""
-    hidden = path.with_name(f".old-{path.name}-{uuid.uuid4().hex}")
-    os.replace(path, hidden)
-    shutil.rmtree(hidden, ignore_errors=True)
+def sync_content(directory: Path, *, since: float = 0.0) -> None:
+    """Sync a directory's names, and its files that changed since a time (epoch seconds), to disk."""
+    for path in directory.iterdir():
+        with suppress(FileNotFoundError):  # removed meanwhile
+            if path.is_file() and path.stat().st_mtime >= since:
+                sync(path)
+    sync(directory)

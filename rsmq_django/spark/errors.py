@@ -40,7 +40,7 @@ class JobIncomplete(PipelineError):
 
 
 class AlreadyRunning(PipelineError):
-    """Another run holds the lock of this checkpoint."""
+    """Another run of this step is active."""
 
 
 def as_our_error(error: Exception) -> Exception:

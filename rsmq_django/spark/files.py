@@ -1,8 +1,7 @@
-"""Rows as Parquet files that the tasks write themselves: rows for the lake need not pass through the JVM.
+"""Parquet files of the lake, on a path of this machine or in an object store.
 
-A task writes a file for each day into a staging directory, and returns one row for each file. `FileSink` moves the
-files of a batch into the table, all files of a day at once. The file of a crashed task is in no result: it stays in the
-staging directory, and is removed with it.
+A file does not count before it is committed to its table (delta.py): that of a crashed task is in no commit, and is
+removed by a later `expire`.
 """
 
 from __future__ import annotations
@@ -10,44 +9,105 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .columns import Column, Rows, arrow_schema, columns
+from .columns import Column, Rows, arrow_schema
 from .durable import sync
-from .lake import place_batch, rows_of_batch
+from .errors import PipelineError
 
-#: Rows that a task returns for the files that it wrote.
-SCHEMA = columns("path STRING, dt DATE, rows BIGINT")
 #: A third smaller than with Spark's default, at the same cost.
 COMPRESSION = "zstd"
 EPOCH = dt.date(1970, 1, 1)
 DAY_US = 86_400_000_000
+#: Rows of a row group of a compacted file.
+GROUP_ROWS = 250_000
 
 
-def write_files(tables: Iterable[Rows], schema: Iterable[Column], directory: Path, *, time: str) -> Iterator[Rows]:
-    """Write rows as one file for each day, and yield a row for each file. The column `time` must ascend.
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file with rows of one day; `path` is relative to the table."""
 
-    Holds the rows of one task in memory: as many as the option rowsPerPartition says.
-    """
+    path: str
+    day: dt.date
+    rows: int
+    size: int
+
+
+def is_local(uri: str) -> bool:
+    """Return whether a lake or table is a path of this machine."""
+    return "://" not in uri
+
+
+def file_system(uri: str) -> Any:
+    """Return the Arrow file system whose root is a table. Object stores get options and credentials from variables."""
+    from pyarrow import fs
+
+    if is_local(uri):
+        return fs.SubTreeFileSystem(uri, fs.LocalFileSystem())
+    from deltalake.fs import DeltaStorageHandler
+
+    return fs.PyFileSystem(DeltaStorageHandler(uri))
+
+
+def write_files(uri: str, parts: Iterable[tuple[dt.date, Any]], schema: Iterable[Column]) -> list[DataFile]:
+    """Write Arrow batches as one file for each day. Holds all of them in memory."""
+    days: dict[dt.date, list[Any]] = {}
+    for day, batch in parts:
+        days.setdefault(day, []).append(batch)
+    return [write_file(uri, day, batches, schema) for day, batches in days.items()]
+
+
+def write_file(uri: str, day: dt.date, batches: Iterable[Any], schema: Iterable[Column]) -> DataFile:
+    """Write one file, and bring it to the disk."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    wanted, files, rows = arrow_schema(schema), file_system(uri), 0
+    path = f"dt={day.isoformat()}/{uuid.uuid4().hex}.parquet"
+    if is_local(uri):
+        (Path(uri) / path).parent.mkdir(parents=True, exist_ok=True)
+    with pq.ParquetWriter(path, wanted, filesystem=files, compression=COMPRESSION) as writer:
+        for group in _groups(batches):
+            writer.write_table(pa.Table.from_batches(group).cast(wanted))
+            rows += sum(batch.num_rows for batch in group)
+    if is_local(uri):
+        sync(Path(uri) / path)  # here: only the machine that wrote the file can sync it to disk
+    return DataFile(path, day, rows, files.get_file_info(path).size)
+
+
+def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
+    group: list[Any] = []
+    for batch in batches:
+        group.append(batch)
+        if sum(part.num_rows for part in group) >= GROUP_ROWS:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def split_rows(tables: Iterable[Rows], schema: Iterable[Column], *, time: str) -> Iterator[tuple[dt.date, Any]]:
+    """Yield rows as Arrow batches of one day each. The column `time` must ascend."""
+    import pyarrow as pa
+
     wanted = arrow_schema(schema)
-    days: dict[dt.date, list[Any]] = {}
     for table in tables:
         batch = pa.RecordBatch.from_pydict(table, schema=wanted)
         for day, begin, end in _days(table[time]):
-            days.setdefault(day, []).append(batch.slice(begin, end - begin))
-    directory.mkdir(parents=True, exist_ok=True)
-    for day, parts in days.items():
-        content = pa.Table.from_batches(parts)
-        path = directory / f"{uuid.uuid4().hex}.parquet"
-        pq.write_table(content, path, compression=COMPRESSION)
-        sync(path)  # here: only the machine that wrote the file can sync it to disk
-        yield {"path": [str(path)], "dt": [day], "rows": [content.num_rows]}
+            yield day, batch.slice(begin, end - begin)
+
+
+def split_batches(batches: Iterable[Any], schema: Iterable[Column]) -> Iterator[tuple[dt.date, Any]]:
+    """Yield the rows of batches with a column `dt` as batches of one day each."""
+    import pyarrow.compute as pc
+
+    names = [column.name for column in schema]
+    for batch in batches:
+        for day in pc.unique(batch["dt"]).to_pylist():
+            yield day, batch.filter(pc.equal(batch["dt"], day)).select(names)
 
 
 def _days(times_us: Sequence[int]) -> Iterator[tuple[dt.date, int, int]]:
@@ -60,34 +120,29 @@ def _days(times_us: Sequence[int]) -> Iterator[tuple[dt.date, int, int]]:
         begin = end
 
 
-@dataclass(slots=True)
-class FileSink:
-    """Called by Spark with the results of each batch: moves their files into one directory for each day.
+def read_files(uri: str, paths: Sequence[str], schema: Iterable[Column], names: Iterable[str] | None = None) -> Any:
+    """Return the rows of files of a table as an Arrow table; columns that a file does not have are null."""
+    import pyarrow as pa
 
-    The directory is named after the query and the batch, so a batch that is repeated after a crash replaces itself.
-    """
+    wanted = arrow_schema(schema)
+    columns = list(names) if names is not None else wanted.names
+    if not paths:
+        return pa.schema([wanted.field(name) for name in columns]).empty_table()
+    try:
+        return _dataset(uri, paths, wanted).to_table(columns=columns)
+    except (pa.ArrowInvalid, FileNotFoundError) as error:
+        raise PipelineError(
+            f"a file of {uri} is missing or damaged ({error}); restore it from a backup, or for all but events run: "
+            "rollup --since DAY"
+        ) from error
 
-    #: Directory of the table.
-    place: Path
-    #: If losses are allowed: the planned number of rows of a batch. The log may have been trimmed since; a repeated
-    #: batch then does not replace days with more rows, and rows that neither attempt found are lost.
-    planned: Callable[[int], int] | None = None
-    #: Rows and batches so far, and rows that were trimmed between planning and reading.
-    rows: int = 0
-    batches: int = 0
-    lost: int = 0
 
-    def __call__(self, answers: Any, batch: int) -> None:
-        """Store one batch."""
-        query = answers.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        # Batch numbers restart at 0 with a new checkpoint; the id of the query distinguishes them.
-        name = f"q{query[:8]}-{batch:06d}"
-        written = answers.collect()  # this runs the tasks
-        rows = sum(answer["rows"] for answer in written)
-        files: dict[dt.date, list[Path]] = {}
-        for answer in written:
-            files.setdefault(answer["dt"], []).append(Path(answer["path"]))
-        place_batch(self.place, name, files, keeps_larger=self.planned is not None)
-        if self.planned:
-            self.lost += max(0, self.planned(batch) - rows_of_batch(self.place, name))
-        self.rows, self.batches = self.rows + rows, self.batches + bool(rows)
+def scan_files(uri: str, paths: Sequence[str], schema: Iterable[Column]) -> Iterator[Any]:
+    """Yield the rows of files as Arrow batches."""
+    yield from _dataset(uri, paths, arrow_schema(schema)).to_batches(batch_size=65_536)
+
+
+def _dataset(uri: str, paths: Sequence[str], schema: Any) -> Any:
+    import pyarrow.dataset as ds
+
+    return ds.dataset(list(paths), schema=schema, format="parquet", filesystem=file_system(uri))

@@ -41,7 +41,7 @@ class Pipeline:
     since: dt.date | None = None
     queues: Sequence[str] = ()
     every_s: float | None = None
-    new_checkpoint: bool = False
+    accept_reset: bool = False
     lease_s: float = 0.0
     #: Number of events to archive, for progress displays; None: unknown.
     backlog: int | None = None
@@ -72,10 +72,10 @@ class Pipeline:
             self.spark,
             self.config.find_lake(),
             server,
-            # What was trimmed unread is lost; a refusal would only lose more.
+            # Entries that were trimmed unread are lost; a refusal would only lose more.
             {"failOnDataLoss": "false"} | self.config.options(),
             every_s=self.every_s,
-            new_checkpoint=self.new_checkpoint,
+            accept_reset=self.accept_reset,
             on_progress=lambda rows: self.on_progress("archive", rows, self.backlog),
             stopped=self.stopped,
         )
@@ -93,11 +93,9 @@ class Pipeline:
         self._on_tables(run, lambda: steps.analyse(self.spark, self.config, since=self.since))
 
     def _compact(self, run: StepRun) -> None:
-        today = dt.datetime.now(dt.UTC).date()
-        lake = self.config.find_lake()
-        if steps.closed_days(lake, today=today):  # start a session only if there is work
-            report = partial(self.on_progress, "compact")
-            self._on_tables(run, lambda: steps.compact(self.spark, lake, today=today, on_progress=report))
+        today, report = dt.datetime.now(dt.UTC).date(), partial(self.on_progress, "compact")
+        _, run.rows_in = self.config.find_lake().compact(today, on_progress=report)
+        run.rows_out = run.rows_in
 
     def _expire(self, run: StepRun) -> None:
         removed = self.config.find_lake().expire(dt.datetime.now(dt.UTC).date(), self.config.keep_days)
@@ -119,10 +117,9 @@ class Pipeline:
         self.on_progress("drain", of_other_queues + rows, None)
 
     def _on_tables(self, run: StepRun, work: Callable[[], steps.StepResult]) -> None:
-        """Run a step that replaces days of tables: one run at a time, after the repair of an interrupted run."""
+        """Run a step that replaces days of tables: one run at a time, because a second one would do the same work."""
         lake, server = self.config.find_lake(), self.config.server()
-        with RunLock(server, f"{lake.root}/tables"):
-            lake.clean_up()
+        with RunLock(server, f"{lake.uri}/tables"):
             result = work()
         server.close()
         run.rows_in, run.rows_out = result.rows_in, result.rows_out

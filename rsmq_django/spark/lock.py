@@ -1,4 +1,4 @@
-"""A lock for one run at a time per checkpoint. It avoids wasted work; correctness does not depend on it.
+"""A lock for one run at a time. It avoids wasted work; correctness does not depend on it.
 
 The lock of a crashed run expires after a minute.
 """

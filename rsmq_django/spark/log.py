@@ -80,7 +80,7 @@ class StreamLog:
         return {stream: self._step(stream, BEGINNING, "+", 1).newest_id for stream in self.streams}
 
     def identities(self) -> dict[str, str]:
-        """Return the identity of each stream; "" for one that does not exist. Streams without one get theirs."""
+        """Return the identity of each stream; "" if it does not exist. Streams without one get theirs."""
         return {stream: self.server.run(name_log(stream)) for stream in self.streams}
 
     def advance_all(self, start: Offsets, most: int, targets: Mapping[str, str] | None = None) -> Offsets:
@@ -227,7 +227,7 @@ class StreamLog:
         """Yield the entries of a range in chunks. Raises DataLoss if some of them were trimmed."""
         after, total = part.after, 0
         if part.log and self._step(part.stream, after, part.upto, 1).log != part.log:
-            after = part.upto  # another server answers: its entries are not those that were planned
+            after = part.upto  # another server answers: its entries were not planned
         while after != part.upto:
             found: list[Entry] = self.server.ask_one(
                 "XRANGE", part.stream, f"({after}", part.upto, "COUNT", self.options.chunk_rows

@@ -49,8 +49,6 @@ class Options:
     job: str = ""
     #: Task for the rows of kind=tasks without a column `task`.
     task: str = ""
-    #: Directory into which the tasks write their rows as Parquet files (files.py); empty: rows go to Spark.
-    files_in: str = ""
     #: Write straight into the queue: half the work, but a task that Spark runs twice sends twice.
     direct: bool = False
     #: Rows of a micro-batch; each batch costs about a second regardless of its size.
@@ -100,8 +98,6 @@ class Options:
             raise WrongOption("kind=drain needs the option queue: the queues to drain")
         if self.kind == "topic" and not self.topic:
             raise WrongOption("kind=topic needs the option topic")
-        if self.files_in and self.kind not in ("events", "drain"):
-            raise WrongOption(f"kind={self.kind} does not support filesIn; use it with events and drain")
         if self.kind == "events" and not self.streams:
             return replace(self, streams=(events_key(self.namespace),))
         return self
@@ -120,7 +116,7 @@ def _find_url(texts: Mapping[str, str]) -> str:
     return os.environ[variable]
 
 
-# -- Values -----------------------------------------------------------------------------------------------------------
+# -- Values ------------------------------------------------------------------------------------------------------------
 
 
 def _names(_option: str, text: str) -> tuple[str, ...]:
@@ -211,7 +207,6 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "leaseS": ("lease_s", _seconds),
     "job": ("job", _text),
     "task": ("task", _text),
-    "filesIn": ("files_in", _text),
     "direct": ("direct", _flag),
     "maxRowsPerBatch": ("max_rows", _positive),
     "rowsPerPartition": ("partition_rows", _positive),

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
-from . import drain, events
-from .columns import Column, Rows
+from .columns import Rows
 from .dead_letters import DeadLetters
 from .drain import Journals
 from .events import EventLogReader
-from .files import write_files
 from .log import NO_LIMIT, StreamLog, StreamRange
 from .options import Options
 from .snapshot import Ids, QueueSnapshot
@@ -54,17 +51,11 @@ class _TableReader:
         self.options = options
         self.schema = schema
 
-    def answer(self, tables: Iterable[Rows], columns: Iterable[Column], *, time: str) -> Iterator[Any]:
-        """Yield rows, or a row for each file with the rows."""
-        if self.options.files_in:
-            tables = write_files(tables, columns, Path(self.options.files_in), time=time)
-        return _batches(self.schema, tables)
-
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
 
-# -- Batch ------------------------------------------------------------------------------------------------------------
+# -- Batch -------------------------------------------------------------------------------------------------------------
 
 
 class SnapshotReader(_TableReader, DataSourceReader):
@@ -106,8 +97,7 @@ class EventReader(_TableReader, DataSourceReader):
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
         if isinstance(partition, ReadPart) and isinstance(partition.content, StreamRange):
-            rows = EventLogReader(self.options).read(partition.content)
-            yield from self.answer(rows, events.SCHEMA, time="event_at")
+            yield from _batches(self.schema, EventLogReader(self.options).read(partition.content))
 
 
 class TopicReader(_TableReader, DataSourceReader):
@@ -123,14 +113,14 @@ class TopicReader(_TableReader, DataSourceReader):
             yield from _batches(self.schema, TopicRows(self.options).read(partition.content))
 
 
-# -- Streams ----------------------------------------------------------------------------------------------------------
+# -- Streams -----------------------------------------------------------------------------------------------------------
 
 
 class _StreamReader(_TableReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Base class of the three streams: an admission limit, and no use of Spark's commit().
 
-    Spark commits a batch to a source while it builds the next one, so the last batch of a run is never committed.
-    `checkpoint` determines the finished batches, and `finalize` trims their entries.
+    Spark commits a batch to a source while it builds the next one, so the last batch of a run is never committed. The
+    log is trimmed by the archive (`transfer`), which does not use a stream.
     """
 
     def getDefaultReadLimit(self) -> Any:
@@ -184,8 +174,7 @@ class EventStreamReader(_StreamReader):
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
         if isinstance(partition, ReadPart):
-            rows = EventLogReader(self.options).read(partition.content)
-            yield from self.answer(rows, events.SCHEMA, time="event_at")
+            yield from _batches(self.schema, EventLogReader(self.options).read(partition.content))
 
 
 class DrainStreamReader(EventStreamReader):
@@ -203,8 +192,7 @@ class DrainStreamReader(EventStreamReader):
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
         if isinstance(partition, ReadPart):
-            rows = Journals(self.options).read(partition.content)
-            yield from self.answer(rows, drain.SCHEMA, time="claimed_at")
+            yield from _batches(self.schema, Journals(self.options).read(partition.content))
 
 
 class TopicStreamReader(_StreamReader):

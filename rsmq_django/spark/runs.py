@@ -1,4 +1,4 @@
-"""Records of the runs of steps: a JSON file each, for users, web pages and exit codes."""
+"""Records of the runs of steps, in a table of the lake: for users, web pages and exit codes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-from .durable import write_whole
 from .errors import AlreadyRunning, DataLoss, as_our_error
 from .lake import Lake
+from .schemas import RUNS
 
 __all__ = ["StepRun", "read_runs"]
 
 DONE, FAILED, WRONG_USAGE, LOST_DATA, BUSY = 0, 1, 2, 3, 4
-#: Number of records to keep.
-KEPT = 500
+#: Number of runs that are read: a day or two of one run of all steps every quarter of an hour.
+MOST_READ = 500
 
 
 @dataclass(slots=True)
@@ -57,27 +56,32 @@ def record(lake: Lake, step: str, work: Callable[[StepRun], None]) -> StepRun:
         run.exit_code = _exit_code(error)
     run.seconds = round(time.monotonic() - started, 3)
     if run.exit_code != BUSY:
-        write_whole(lake.root / "_state" / "runs" / f"{run.started_at}-{run.id}.json", run.to_json().encode())
+        row = as_row(run)
+        lake.append(RUNS, row["started_at"].date(), [row])
     return run
 
 
-def read_runs(lake: Lake) -> list[StepRun]:
-    """Return the recorded runs, newest first; records beyond the last `KEPT` are removed.
-
-    Records that are damaged or of a later version are skipped.
-    """
-    directory = lake.root / "_state" / "runs"
-    files = sorted(directory.glob("*.json"), reverse=True) if directory.is_dir() else []
-    for file in files[KEPT:]:
-        file.unlink(missing_ok=True)
-    return [run for file in files[:KEPT] if (run := _read(file)) is not None]
+def as_row(run: StepRun) -> dict[str, Any]:
+    """Return the row of a run."""
+    return asdict(run) | {
+        "started_at": dt.datetime.fromisoformat(run.started_at),
+        "offsets": json.dumps(run.offsets, sort_keys=True),
+    }
 
 
-def _read(file: Path) -> StepRun | None:
-    try:
-        return StepRun(**json.loads(file.read_text("utf-8")))
-    except (ValueError, TypeError):
-        return None
+def read_runs(lake: Lake, *, most: int = MOST_READ) -> list[StepRun]:
+    """Return the recorded runs, newest first."""
+    table, rows = lake.open(RUNS), []
+    for day in reversed(table.days):
+        rows += sorted(table.read({day}).to_pylist(), key=lambda row: row["started_at"], reverse=True)
+        if len(rows) >= most:
+            break
+    return [_as_run(row) for row in rows[:most]]
+
+
+def _as_run(row: dict[str, Any]) -> StepRun:
+    started_at = row["started_at"].isoformat(timespec="microseconds")
+    return StepRun(**row | {"started_at": started_at, "offsets": json.loads(row["offsets"])})
 
 
 def _exit_code(error: Exception) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import dead_letters, events
+from . import dead_letters, drain, events
 from .columns import Column, columns
 
 
@@ -75,4 +75,18 @@ DEPTH = LakeTable(
     90,
 )
 DEAD_LETTERS = LakeTable("dead_letters", dead_letters.SCHEMA, 90)
-TABLES = (EVENTS, HOURLY, FAILURES, SLO, CAPACITY, ANOMALIES, DEPTH, DEAD_LETTERS)
+#: The runs of the steps (runs.py).
+RUNS = LakeTable(
+    "runs",
+    columns(
+        "id STRING, step STRING, started_at TIMESTAMP, seconds DOUBLE, rows_in BIGINT, rows_out BIGINT, lost BIGINT, "
+        "offsets STRING, error STRING, exit_code INT"
+    ),
+    90,
+)
+TABLES = (EVENTS, HOURLY, FAILURES, SLO, CAPACITY, ANOMALIES, DEPTH, DEAD_LETTERS, RUNS)
+
+
+def drained(queue: str) -> LakeTable:
+    """Return the table with the drained messages of a queue. They do not expire."""
+    return LakeTable(f"drained/{queue}", drain.SCHEMA, 0)

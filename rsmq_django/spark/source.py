@@ -31,7 +31,7 @@ class DefaultSource(DataSource):
 
     def schema(self) -> Any:
         """Return the columns of the kind."""
-        from . import dead_letters, drain, events, files, snapshot, topic
+        from . import dead_letters, drain, events, snapshot, topic
         from .columns import spark_schema
 
         schemas = {
@@ -41,8 +41,7 @@ class DefaultSource(DataSource):
             "drain": drain.SCHEMA,
             "topic": topic.SCHEMA,
         }
-        columns = self._one_of(schemas, "read")
-        return spark_schema(files.SCHEMA if self._options().files_in else columns)
+        return spark_schema(self._one_of(schemas, "read"))
 
     def reader(self, schema: Any) -> Any:
         """Return the reader of spark.read."""

@@ -1,37 +1,30 @@
-"""The steps other than archive: rollup, analyse, snapshot, dead letters, compact.
+"""The steps other than archive: rollup, analyse, snapshot, dead letters.
 
 Each may be run at any time, twice, or not at all.
 
-A step recomputes and replaces whole days, so it is idempotent.
+A step recomputes and replaces whole days, so it is idempotent. Two that run at once do not undo each other's
+changes: the second commit is refused, and made again from what the first one has left.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import shutil
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from .anomalies import WEEKS, HourMetrics, find_anomalies
 from .burn import PERIOD, PERIOD_S, WINDOWS_S, budget_left, burn, read_objectives
 from .capacity import Advice, Demand, advise, arrival_rate_per_s
-from .columns import ddl
 from .config import JobConfig
 from .dead_letters import KEY
-from .errors import PipelineError
-from .lake import Lake, parquet_files
+from .delta import Table
+from .lake import Lake, patiently
 from .schemas import ANOMALIES, CAPACITY, DEAD_LETTERS, DEPTH, EVENTS, FAILURES, HOURLY, SLO
-from .tables import read_days, read_events, write_days
+from .tables import read_table, write_frame
 
 #: Number of days whose events are used for capacity advice.
 DEMAND_DAYS = 7
-#: Minimum age of days to compact: late batches are rare by then.
-COMPACT_AFTER_DAYS = 2
-#: Key of an event: two servers may create the same id.
-KEY_OF_EVENT = ("shard", "log", "entry_id")
-_ROLLUP = "rollup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,52 +36,63 @@ class StepResult:
     days: int = 0
 
 
-# -- Rollup -----------------------------------------------------------------------------------------------------------
+# -- Rollup ------------------------------------------------------------------------------------------------------------
 
 
-def changed_days(lake: Lake, *, since: dt.date | None = None) -> list[dt.date]:
-    """Return the days whose batches differ from those of the last rollup."""
-    seen = lake.read_note(_ROLLUP)
-    days = [day for day in lake.days(EVENTS) if since is None or day >= since]
+def changed_days(events: Table, hourly: Table, *, since: dt.date | None = None) -> list[dt.date]:
+    """Return the days with other events than at their last rollup, or all days from `since` on."""
     if since is not None:
-        return days
-    return [day for day in days if sorted(lake.batches(day)) != seen.get(day.isoformat())]
+        return [day for day in events.days if day >= since]
+    return [day for day in events.days if hourly.mark(_rolled_up(day)) != events.count(day)]
 
 
 def rollup(spark: Any, lake: Lake, *, since: dt.date | None = None) -> StepResult:
     """Recompute hourly rows and failure groups of changed days, or of all days from `since` on."""
+    return patiently(lambda: _rollup(spark, lake, since))
+
+
+def _rollup(spark: Any, lake: Lake, since: dt.date | None) -> StepResult:
     from .transform.rollup import failures, hourly
 
-    days = changed_days(lake, since=since)
+    # First, so that a commit of a rollup that read earlier events is refused.
+    hours, groups = lake.open(HOURLY, create=True), lake.open(FAILURES, create=True)
+    events = lake.open(EVENTS)
+    days = changed_days(events, hours, since=since)
     if not days:
         return StepResult()
-    seen = {day.isoformat(): sorted(lake.batches(day)) for day in days}
-    events = read_events(spark, lake, days).cache()
+    rows = read_table(spark, events, days).cache()
     try:
-        write_days(hourly(events), lake, HOURLY, days)
-        write_days(failures(events), lake, FAILURES, days)
-        rows = events.count()
+        files = write_frame(failures(rows), groups)
+        groups.commit(files, removed=groups.files_of(days), replaces=True)
+        # Last: after a crash before it, the days are computed again.
+        files = write_frame(hourly(rows), hours)
+        marks = {_rolled_up(day): events.count(day) for day in days}
+        hours.commit(files, removed=hours.files_of(days), marks=marks, replaces=True)
     finally:
-        events.unpersist()
-    # Last: after a crash before it, the days are computed again.
-    lake.write_note(_ROLLUP, lake.read_note(_ROLLUP) | seen)
-    return StepResult(rows, sum(lake.read_day(HOURLY, day, names=["hour"]).num_rows for day in days), len(days))
+        rows.unpersist()
+    return StepResult(sum(events.count(day) for day in days), sum(file.rows for file in files), len(days))
 
 
-# -- Analysis ---------------------------------------------------------------------------------------------------------
+def _rolled_up(day: dt.date) -> str:
+    """Return the mark with the number of events of a day at its last rollup."""
+    return f"events of {day.isoformat()}"
+
+
+# -- Analysis ----------------------------------------------------------------------------------------------------------
 
 
 def analyse(spark: Any, config: JobConfig, *, since: dt.date | None = None) -> StepResult:
     """Compute capacity advice, burn rates and anomalies up to the newest event."""
     lake = config.find_lake()
-    days = lake.days(EVENTS)
+    events = lake.open(EVENTS)
+    days = events.days
     if not days:
         return StepResult()
     newest = days[-1]
-    events = read_events(spark, lake, _last(days, DEMAND_DAYS))
-    advice = capacity(events, config)
+    rows = read_table(spark, events, _last(days, DEMAND_DAYS))
+    advice = capacity(rows, config)
     rows_out = lake.write_day(CAPACITY, newest, map(_capacity_row, advice))
-    rows_out += _write_burns(spark, lake, config, days)
+    rows_out += _write_burns(spark, lake, config, events)
     rows_out += write_anomalies(lake, since=since)
     return StepResult(sum(item.demand.attempts for item in advice), rows_out, 1)
 
@@ -125,7 +129,7 @@ def _capacity_row(advice: Advice) -> dict[str, Any]:
     return {column.name: (row | demand)[column.name] for column in CAPACITY.columns}
 
 
-def _write_burns(spark: Any, lake: Lake, config: JobConfig, days: Sequence[dt.date]) -> int:
+def _write_burns(spark: Any, lake: Lake, config: JobConfig, table: Table) -> int:
     from pyspark.sql import functions as F
 
     from .transform.demand import counted, outcomes
@@ -133,7 +137,7 @@ def _write_burns(spark: Any, lake: Lake, config: JobConfig, days: Sequence[dt.da
     objectives = read_objectives(config.objectives)
     if not objectives:
         return 0
-    events = read_events(spark, lake, _last(days, PERIOD_S // 86_400 + 1))
+    events = read_table(spark, table, _last(table.days, PERIOD_S // 86_400 + 1))
     # As a number: a timestamp would be converted to the time zone of this process.
     newest_us = events.agg(F.unix_micros(F.max("event_at")).alias("at_us")).first()["at_us"]
     at = dt.datetime.fromtimestamp(newest_us / 1e6, dt.UTC)
@@ -145,8 +149,12 @@ def _write_burns(spark: Any, lake: Lake, config: JobConfig, days: Sequence[dt.da
             found = burn(objective, window, **_named(counted(row, objective, window)))
             burns.append(_burn_row(at, objective, found, left))
     hour = at.replace(minute=0, second=0, microsecond=0)
-    earlier = [known for known in lake.read_day(SLO, at.date()).to_pylist() if known["at"] < hour]
-    return lake.write_day(SLO, at.date(), [*earlier, *burns])
+
+    def replace_this_hour(known: Table) -> dict[dt.date, list[dict[str, Any]]]:
+        earlier = [row for row in known.read({at.date()}).to_pylist() if row["at"] < hour]
+        return {at.date(): [*earlier, *burns]}
+
+    return lake.change_days(SLO, replace_this_hour)
 
 
 def _burn_row(at: dt.datetime, objective: Any, found: Any, left: float) -> dict[str, Any]:
@@ -169,16 +177,16 @@ def _named(pair: tuple[int, int]) -> dict[str, int]:
 
 def write_anomalies(lake: Lake, *, since: dt.date | None = None) -> int:
     """Detect anomalies on the last two days, or on all days from `since` on. Needs no Spark."""
-    days = lake.days(HOURLY)
+    hourly = lake.open(HOURLY)
+    days = hourly.days
     wanted = [day for day in days if (day >= since if since else day > days[-1] - dt.timedelta(days=2))]
     if not wanted:
         return 0
     first = wanted[0] - dt.timedelta(weeks=WEEKS)
-    rows = (HourMetrics.of(row) for day in days if first <= day for row in lake.read_day(HOURLY, day).to_pylist())
+    rows = (HourMetrics.of(row) for day in days if first <= day for row in hourly.read({day}).to_pylist())
     found = find_anomalies(rows, wanted)
-    for day in wanted:
-        lake.write_day(ANOMALIES, day, [asdict(item) for item in found if item.hour.date() == day])
-    return len(found)
+    fresh = {day: [asdict(item) for item in found if item.hour.date() == day] for day in wanted}
+    return lake.change_days(ANOMALIES, lambda _: fresh)
 
 
 def _last(days: Sequence[dt.date], count: int) -> list[dt.date]:
@@ -186,7 +194,7 @@ def _last(days: Sequence[dt.date], count: int) -> list[dt.date]:
     return [day for day in days if (days[-1] - day).days < count]
 
 
-# -- Snapshot ---------------------------------------------------------------------------------------------------------
+# -- Snapshot ----------------------------------------------------------------------------------------------------------
 
 
 def snapshot(spark: Any, config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
@@ -210,7 +218,7 @@ def snapshot(spark: Any, config: JobConfig, *, queues: Sequence[str] = ()) -> St
     for queue in queues or _all_queues(server):
         rows.setdefault(queue, {"queue": queue})
     depths = [_depth_row(at, now_us, row) for _, row in sorted(rows.items())]
-    lake.write_day(DEPTH, at.date(), [*lake.read_day(DEPTH, at.date()).to_pylist(), *depths])
+    lake.append(DEPTH, at.date(), depths)
     server.close()
     return StepResult(sum(row["waiting"] + row["delayed"] + row["in_flight"] for row in depths), len(depths), 1)
 
@@ -235,69 +243,27 @@ def _depth_row(at: dt.datetime, now_us: int, row: Mapping[str, Any]) -> dict[str
     }
 
 
-# -- Dead letters -----------------------------------------------------------------------------------------------------
+# -- Dead letters ------------------------------------------------------------------------------------------------------
 
 
 def archive_dead_letters(spark: Any, config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
     """Add the current dead letters to the archive; rows out are the new ones."""
     from pyspark.sql import functions as F
 
-    lake = config.find_lake()
     letters = spark.read.format("rsmq").options(**config.options(kind="dead", queue=",".join(queues))).load()
     # Read once, so that the written rows are the counted ones despite concurrent redrives.
     letters = letters.withColumn("dt", F.to_date("died_at")).cache()
     try:
-        days = sorted(row["dt"] for row in letters.select("dt").distinct().collect())
-        known = read_days(spark, lake, DEAD_LETTERS, days).withColumn("dt", F.to_date("died_at"))
-        before, found = known.count(), letters.count()
-        write_days(known.unionByName(letters).dropDuplicates([*KEY]), lake, DEAD_LETTERS, days)
+        days = {row["dt"] for row in letters.select("dt").distinct().collect()}
+        written = patiently(lambda: _add_letters(spark, config.find_lake(), letters, days))
+        return StepResult(letters.count(), written, len(days))
     finally:
         letters.unpersist()
-    after = sum(lake.read_day(DEAD_LETTERS, day, names=["message_id"]).num_rows for day in days)
-    return StepResult(found, after - before, len(days))
 
 
-# -- Compaction -------------------------------------------------------------------------------------------------------
-
-
-def closed_days(lake: Lake, *, today: dt.date) -> list[dt.date]:
-    """Return the days with raw batches that are old enough. A later batch is merged by the next run."""
-    return [day for day in lake.days(EVENTS) if (today - day).days >= COMPACT_AFTER_DAYS and lake.raw_paths(day)]
-
-
-def compact(
-    spark: Any,
-    lake: Lake,
-    *,
-    today: dt.date,
-    days: Sequence[dt.date] | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> StepResult:
-    """Rewrite closed days as one sorted file each; duplicates of two checkpoints are dropped."""
-    rows_in = rows_out = 0
-    days = closed_days(lake, today=today) if days is None else days
-    for number, day in enumerate(days, 1):
-        found, kept = compact_day(spark, lake, day)
-        rows_in, rows_out = rows_in + found, rows_out + kept
-        on_progress(number, len(days))
-    return StepResult(rows_in, rows_out, len(days))
-
-
-def compact_day(spark: Any, lake: Lake, day: dt.date) -> tuple[int, int]:
-    """Compact one day. Old files are removed after the new file was read back and counted."""
-    covered = sorted(lake.batches(day))
-    source = read_events(spark, lake, [day])
-    wanted = source.select(*KEY_OF_EVENT).distinct().count()
-    rows = source.count()
-    fresh = lake.root / f".fresh-compact-{uuid.uuid4().hex}"
-    try:
-        unique = source.dropDuplicates([*KEY_OF_EVENT])
-        unique.repartition(1).sortWithinPartitions("queue", "task", "entry_id").write.parquet(str(fresh))
-        written = spark.read.schema(ddl(EVENTS.columns)).parquet(str(fresh))
-        kept, distinct = written.count(), written.select(*KEY_OF_EVENT).distinct().count()
-        if not wanted == kept == distinct:
-            raise PipelineError(f"compacting {day}: {wanted} events became {kept}; nothing was removed")
-        lake.replace_compacted(day, parquet_files(fresh), rows=kept, batches=covered)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    return rows, kept
+def _add_letters(spark: Any, lake: Lake, letters: Any, days: set[dt.date]) -> int:
+    table = lake.open(DEAD_LETTERS, create=True)
+    known = read_table(spark, table, days).select(*KEY)
+    files = write_frame(letters.join(known, [*KEY], "left_anti").dropDuplicates([*KEY]), table)
+    table.commit(files, replaces=True)
+    return sum(file.rows for file in files)

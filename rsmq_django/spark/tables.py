@@ -3,46 +3,45 @@
 from __future__ import annotations
 
 import datetime as dt
-import shutil
-import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from .columns import ddl
-from .durable import replace_directory
-from .lake import Lake
-from .schemas import EVENTS, LakeTable
+from .delta import Table
+from .files import DataFile, is_local, scan_files, split_batches, write_files
+from .schemas import LakeTable
+
+_FILES = "path STRING, dt DATE, rows BIGINT, size BIGINT"
 
 
-def read_events(spark: Any, lake: Lake, days: Iterable[dt.date]) -> Any:
-    """Return the events of some days, each once, compacted or not."""
-    return _read(spark, EVENTS, [path for day in days for path in lake.event_paths(day)])
-
-
-def read_days(spark: Any, lake: Lake, table: LakeTable, days: Iterable[dt.date]) -> Any:
-    """Return the rows of some days of a table other than events."""
-    return _read(spark, table, [path for day in days if (path := lake.day_path(table, day)).exists()])
-
-
-def _read(spark: Any, table: LakeTable, paths: Sequence[Any]) -> Any:
-    schema = ddl(table.columns)
+def read_table(spark: Any, table: Table, days: Collection[dt.date]) -> Any:
+    """Return the rows of some days. Spark reads the files of this machine, and our tasks those of an object store."""
+    schema = ddl(table.definition.columns)
+    paths = [file.path for file in table.files_of(days)]
     if not paths:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*map(str, paths))
+    if is_local(table.uri):
+        return spark.read.schema(schema).parquet(*(f"{table.uri}/{path}" for path in paths))
+    names = spark.createDataFrame([(path,) for path in paths], "path STRING").repartition(min(len(paths), 200))
+    return names.mapInArrow(partial(_read, table.uri, table.definition), schema)
 
 
-def write_days(frame: Any, lake: Lake, table: LakeTable, days: Sequence[dt.date]) -> None:
-    """Replace whole days of a table with the rows of a frame with a column `dt`; a day without rows becomes empty.
+def _read(uri: str, definition: LakeTable, batches: Iterable[Any]) -> Iterator[Any]:
+    for batch in batches:
+        for path in batch["path"].to_pylist():
+            yield from scan_files(uri, [path], definition.columns)
 
-    Each day is replaced atomically. After a crash some days are old and some new; running it again completes the rest.
-    """
-    fresh = lake.root / f".fresh-{table.name}-{uuid.uuid4().hex}"
-    try:
-        frame.repartition(1, "dt").write.partitionBy("dt").parquet(str(fresh))
-        for day in days:
-            written = fresh / f"dt={day.isoformat()}"
-            written.mkdir(exist_ok=True)
-            lake.table(table).mkdir(parents=True, exist_ok=True)
-            replace_directory(written, lake.day_path(table, day))
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+
+def write_frame(frame: Any, table: Table) -> list[DataFile]:
+    """Write the rows of a frame with a column `dt` as files, which do not count before they are committed."""
+    answers = frame.repartition(1).mapInArrow(partial(_write, table.uri, table.definition), _FILES).collect()
+    return [DataFile(row["path"], row["dt"], row["rows"], row["size"]) for row in answers]
+
+
+def _write(uri: str, definition: LakeTable, batches: Iterable[Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for file in write_files(uri, split_batches(batches, definition.columns), definition.columns):
+        row = {"path": [file.path], "dt": [file.day], "rows": [file.rows], "size": [file.size]}
+        yield pa.RecordBatch.from_pydict(row)

@@ -10,7 +10,7 @@ import pytest
 from rsmq_django.core.stats.histogram import Histogram
 from rsmq_django.spark.events import SCHEMA
 from rsmq_django.spark.lake import Lake
-from rsmq_django.spark.schemas import FAILURES, HOURLY
+from rsmq_django.spark.schemas import EVENTS, FAILURES, HOURLY
 
 DAY = dt.date(2026, 11, 18)
 NOON = dt.datetime(2026, 11, 18, 12, tzinfo=dt.UTC)
@@ -63,14 +63,7 @@ def write_failures(lake: Lake) -> Callable[..., None]:
     return write
 
 
-def write_events(lake: Lake, rows: list[dict[str, Any]], *, batch: str = "q00000000-000000") -> None:
+def write_events(lake: Lake, rows: list[dict[str, Any]]) -> None:
     """Write events as a batch of the archive would."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from rsmq_django.spark.columns import arrow_schema
-
-    directory = lake.root / "events" / f"dt={DAY}" / f"b={batch}"
-    directory.mkdir(parents=True)
     empty = dict.fromkeys(column.name for column in SCHEMA)
-    pq.write_table(pa.Table.from_pylist([empty | row for row in rows], arrow_schema(SCHEMA)), directory / "p.parquet")
+    lake.append(EVENTS, DAY, [empty | row for row in rows])

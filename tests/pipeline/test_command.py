@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 
 from rsmq_django.core import Queue
 from rsmq_django.core.stats.fingerprint import fingerprint
+from rsmq_django.core.transport.streams import name_log
 from rsmq_django.management.commands import rsmq_pipeline
 from rsmq_django.management.commands.rsmq_pipeline import Command
 from rsmq_django.pipeline.health import java_version
@@ -22,7 +23,9 @@ from rsmq_django.spark.job import Pipeline
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import DEFAULT_URL_VARIABLE, Options
 from rsmq_django.spark.runs import StepRun, read_runs
-from rsmq_django.spark.schemas import DEAD_LETTERS
+from rsmq_django.spark.schemas import DEAD_LETTERS, EVENTS
+from rsmq_django.spark.server import Server
+from rsmq_django.spark.transfer import marks_of
 from tests.redis_server import PrivateServer
 from tests.spark.samples import log_events
 
@@ -47,14 +50,12 @@ def pipeline(lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch)
     return run
 
 
-def note_archived(lake: Lake, entry_id: str, count: int, *, log: str = "") -> None:
-    """Write the checkpoint of an archive that finished one batch."""
-    checkpoint = lake.checkpoint("archive")
-    for name in ("offsets", "commits"):
-        (checkpoint / name).mkdir(parents=True)
-    end = {"rsmq::events": {"id": entry_id, "n": count, "rows": count, "lost": 0, "log": log}}
-    (checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
-    (checkpoint / "commits" / "0").write_text("v1\n{}")
+def note_archived(lake: Lake, server: PrivateServer, entry_id: str, count: int, *, log: str = "") -> None:
+    """Set the position of an archive that stored one batch, of the current log or of another one."""
+    pipeline_server = Server(server.url, namespace="rsmq", patience_s=5)
+    end = {"id": entry_id, "n": count, "lost": 0, "log": log or pipeline_server.run(name_log("rsmq::events"))}
+    pipeline_server.close()
+    lake.open(EVENTS, create=True).commit(marks=marks_of("rsmq::events", end))
 
 
 @pytest.mark.django_db
@@ -72,7 +73,7 @@ def test_publish_needs_no_java(pipeline, write_hours, monkeypatch: pytest.Monkey
 def test_status_has_unarchived_and_lost_events(pipeline, lake: Lake, server: PrivateServer):
     log_events(server.redis, 50)
     assert pipeline("status") == (0, "50 events not archived yet\n")
-    note_archived(lake, server.redis.xrange("rsmq::events", count=10)[-1][0].decode(), 10)
+    note_archived(lake, server, server.redis.xrange("rsmq::events", count=10)[-1][0].decode(), 10)
     server.redis.xtrim("rsmq::events", maxlen=30, approximate=False)
 
     code, said = pipeline("status")
@@ -181,22 +182,36 @@ def test_dry_run_prints_the_work_of_each_step_and_changes_nothing(
     assert not TaskHour.objects.exists()
 
 
-def test_unreadable_checkpoint_is_reported_as_such_and_not_as_an_unreachable_server(pipeline, lake: Lake):
-    note_archived(lake, "1795000000000-0", 10)
-    (lake.checkpoint("archive") / "offsets" / "0").write_text("")
+def test_unreadable_table_is_reported_as_such_and_not_as_an_unreachable_server(
+    pipeline, lake: Lake, server: PrivateServer
+):
+    note_archived(lake, server, "1795000000000-0", 10, log="log:a")
+    (entry,) = lake.root.glob("events/_delta_log/*1.json")
+    entry.write_text(entry.read_text()[:100])
 
     code, said = pipeline("doctor")
 
     assert code == 1
-    assert "offsets/0: this file of Spark's checkpoint is missing or damaged" in said
+    assert f"the table {lake.root}/events cannot be read" in said
     assert "Redis: " not in said
+
+
+def test_lake_of_an_earlier_version_is_refused_with_the_command_that_converts_it(pipeline, lake: Lake):
+    (lake.root / "_checkpoints").mkdir(parents=True)
+
+    code, said = pipeline("doctor")
+
+    assert code == 1
+    assert "was written by an earlier version; convert it: manage.py rsmq_pipeline convert" in said
+    assert pipeline("convert") == (0, "")
+    assert pipeline("status") == (0, "0 events not archived yet\n")
 
 
 @pytest.mark.parametrize(
     ("error", "hint"),
     [
         ("DataLoss: 40", "without --strict, rsmq_pipeline archive counts them and continues"),
-        ("LogReset: x", "rsmq_pipeline archive --new-checkpoint continues"),
+        ("LogReset: x", "rsmq_pipeline archive --accept-reset continues"),
     ],
 )
 def test_refused_run_reports_what_allows_it(error: str, hint: str):
@@ -210,13 +225,13 @@ def test_refused_run_reports_what_allows_it(error: str, hint: str):
 
 
 def test_log_that_was_created_again_is_reported_with_the_next_step(pipeline, lake: Lake, server: PrivateServer):
-    note_archived(lake, "1795000000000-0", 10)
     log_events(server.redis, 3)
+    note_archived(lake, server, "1795000000000-0", 10)
 
     code, said = pipeline("doctor")
     assert code == 1
     assert "the log no longer contains the archive's position" in said
-    assert "rsmq_pipeline archive --new-checkpoint" in said
+    assert "rsmq_pipeline archive --accept-reset" in said
 
     code, said = pipeline("status")
     assert code == 1
@@ -229,7 +244,7 @@ def test_events_that_were_trimmed_unread_are_reported_as_lost_and_not_as_a_refus
     pipeline, lake: Lake, server: PrivateServer
 ):
     log_events(server.redis, 50)
-    note_archived(lake, server.redis.xrange("rsmq::events", count=10)[-1][0].decode(), 10)
+    note_archived(lake, server, server.redis.xrange("rsmq::events", count=10)[-1][0].decode(), 10)
     server.redis.xtrim("rsmq::events", maxlen=30, approximate=False)
 
     dry, doctor = pipeline("archive", dry_run=True)[1], pipeline("doctor")[1]
@@ -241,7 +256,7 @@ def test_events_that_were_trimmed_unread_are_reported_as_lost_and_not_as_a_refus
 
 @pytest.mark.parametrize("newer", [0, 3])
 def test_log_of_another_server_is_reported_and_not_refused(pipeline, lake: Lake, server: PrivateServer, newer: int):
-    note_archived(lake, "1795000000000-0", 1000, log="log:of-another-server")
+    note_archived(lake, server, "1795000000000-0", 1000, log="log:of-another-server")
     log_events(server.redis, newer)
 
     code, said = pipeline("doctor")

@@ -8,8 +8,8 @@ from typing import Any
 import redis
 
 from rsmq_django.core.stats.events import VALUES
-from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.events import FIELDS, rows
+from rsmq_django.spark.files import split_rows, write_files
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.log import Offsets, StreamLog
 from rsmq_django.spark.schemas import EVENTS
@@ -55,24 +55,17 @@ def add_all(server: redis.Redis, events: Iterator[Mapping[str, Any]], *, stream:
     pipe.execute()
 
 
-def store_events(lake: Lake, events: Iterable[Mapping[str, Any]], *, batch: str = "q0ddba11a-000000") -> None:
+def store_events(lake: Lake, events: Iterable[Mapping[str, Any]]) -> None:
     """Put events into the lake as a batch of the archive does, without Spark; the key `id` is the entry's id."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     entries = []
     for event in events:
         values = dict(event)
         entry_id = values.pop("id").encode()
         words = [word for field, value in entry(**values).items() for word in (field, str(value).encode())]
         entries.append((entry_id, words))
-    table = pa.table(rows(STREAM, entries), schema=arrow_schema(EVENTS.columns))
-    days = pc.strftime(table["event_at"], "%Y-%m-%d")
-    for day in pc.unique(days).to_pylist():
-        directory = lake.table(EVENTS) / f"dt={day}" / f"b={batch}"
-        directory.mkdir(parents=True)
-        pq.write_table(table.filter(pc.equal(days, day)), directory / "part-0.parquet")
+    table = lake.open(EVENTS, create=True)
+    parts = split_rows([rows(STREAM, entries)], EVENTS.columns, time="event_at")
+    table.commit(write_files(table.uri, parts, EVENTS.columns))
 
 
 def ids_between(log: StreamLog, start: Offsets, end: Offsets) -> list[str]:

@@ -4,8 +4,7 @@ import pytest
 
 from rsmq_django.core import Queue
 from rsmq_django.core.errors import QueueNotFound
-from rsmq_django.spark.drain import Journals, drains
-from rsmq_django.spark.finalize import restore_drained
+from rsmq_django.spark.drain import Journals, drains, restore_drained
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
 

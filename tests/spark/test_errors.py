@@ -1,18 +1,17 @@
 """Error messages of failures inside Spark, and endings that are not errors."""
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rsmq_django.core.errors import QueueNotFound
-from rsmq_django.spark.archive import ArchiveJob
 from rsmq_django.spark.errors import AlreadyRunning, LogReset, PipelineError, as_our_error
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.runs import record
-from rsmq_django.spark.server import Server
-from tests.spark.test_finalize import write_checkpoint
+from tests.redis_server import PrivateServer
+from tests.spark.plain import PlainSpark, archive_job
+from tests.spark.samples import STREAM, log_events
 
 TRACEBACK = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "/srv/rsmq_django/spark/log.py", line 99, in advance
@@ -48,36 +47,43 @@ def test_record_has_one_line_of_a_long_error_of_spark(tmp_path: Path):
     assert record(Lake.at(tmp_path), "backfill", fail).error == "WrongOption: what went wrong; what to do"
 
 
-class LosingJob(ArchiveJob):
-    """An archive that finishes a batch before which entries were lost, and then fails."""
+def test_lost_events_are_recorded_even_if_the_run_fails_later(tmp_path: Path, server: PrivateServer):
+    lake = Lake.at(tmp_path / "lake")
+    log_events(server.redis, 10)
+    archive_job(lake, url=server.url).run()
+    log_events(server.redis, 50)
+    server.redis.xtrim(STREAM, maxlen=10, approximate=False)
+    job = archive_job(lake, url=server.url, failOnDataLoss="false", maxRowsPerBatch="5")
 
-    def _query(self, _sink: Any, _result: Any, checkpoint: Path) -> None:
-        write_checkpoint(checkpoint, {0: "5-1"}, done=0, lost=40)
-        raise RuntimeError("the disk is full")
+    def fail(rows: int) -> None:
+        raise RuntimeError("the terminal is gone")
 
-
-def test_lost_events_are_recorded_even_if_the_run_fails_later(tmp_path: Path, pipeline_server: Server):
-    job = LosingJob(None, Lake.at(tmp_path), pipeline_server, {})
-
-    with pytest.raises(RuntimeError, match="the disk is full"):
+    job.on_progress = fail
+    with pytest.raises(RuntimeError, match="the terminal is gone"):
         job.run()
 
-    assert job.result.lost == 40
+    assert (job.result.rows, job.result.lost) == (5, 40)
 
 
-class DyingJob(ArchiveJob):
-    """An archive whose Spark is killed in mid-batch."""
+class DyingSpark(PlainSpark):
+    """A Spark that is killed in mid-batch."""
 
-    def _query(self, *_: Any) -> None:
+    def parallelize(self, *_: Any) -> Any:
         raise RuntimeError("the JVM is gone")
 
 
-def test_spark_that_was_stopped_together_with_the_run_is_not_a_failure(tmp_path: Path, pipeline_server: Server):
-    stopped = threading.Event()
-    job = DyingJob(None, Lake.at(tmp_path), pipeline_server, {}, every_s=1, stopped=stopped)
+def test_spark_that_was_stopped_together_with_the_run_is_not_a_failure(tmp_path: Path, server: PrivateServer):
+    log_events(server.redis, 10)
+    job = archive_job(Lake.at(tmp_path / "lake"), url=server.url)
+    job.spark = DyingSpark()
     with pytest.raises(RuntimeError, match="the JVM is gone"):
         job.run()
 
-    stopped.set()
+    class Stopping(DyingSpark):
+        def parallelize(self, *_: Any) -> Any:
+            job.stopped.set()
+            return super().parallelize()
+
+    job.spark = Stopping()
 
     assert job.run().rows == 0

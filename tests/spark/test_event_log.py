@@ -24,7 +24,7 @@ def new_log(options):
     return make
 
 
-# -- Ranges -----------------------------------------------------------------------------------------------------------
+# -- Ranges ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_range_of_ids_is_read_the_same_while_the_log_grows(server: PrivateServer
     assert new_log(rowsPerPartition="20").cut(STREAM, all_ids[9], all_ids[59]) == parts
 
 
-# -- Losses -----------------------------------------------------------------------------------------------------------
+# -- Losses ------------------------------------------------------------------------------------------------------------
 
 
 def test_entries_trimmed_unread_are_refused_with_their_number(server: PrivateServer, new_log):
@@ -221,7 +221,7 @@ def test_every_entry_is_in_exactly_one_batch_or_counted_as_lost(server: PrivateS
     assert len(stored) + end[STREAM]["lost"] == len(written)
 
 
-# -- Rows -------------------------------------------------------------------------------------------------------------
+# -- Rows --------------------------------------------------------------------------------------------------------------
 
 
 def test_row_has_the_columns_of_the_schema_and_the_units_of_the_log(server: PrivateServer, options):

@@ -1,8 +1,10 @@
-"""The directory of the lake: complete or missing days, leftovers of failed runs, the newest data."""
+"""The tables of the lake: commits that are whole or missing, compaction, expiry, the records of runs."""
 
 import datetime as dt
 import json
+import os
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.config import JobConfig
-from rsmq_django.spark.durable import replace_directory
+from rsmq_django.spark.delta import CommitConflict, Table
 from rsmq_django.spark.errors import AlreadyRunning, DataLoss, PipelineError, WrongOption
 from rsmq_django.spark.events import rows
-from rsmq_django.spark.files import write_files
-from rsmq_django.spark.lake import Lake, place_batch, read_parquet, rows_of_batch
+from rsmq_django.spark.files import DataFile, read_files, split_rows, write_files
+from rsmq_django.spark.lake import Lake, write_rows
 from rsmq_django.spark.runs import read_runs, record
-from rsmq_django.spark.schemas import DEPTH, EVENTS, HOURLY
+from rsmq_django.spark.schemas import DEPTH, EVENTS
 from tests.spark.samples import STREAM
 
 DAY = dt.date(2026, 11, 18)
@@ -30,137 +31,212 @@ def lake(tmp_path: Path) -> Lake:
     return Lake.at(tmp_path / "lake")
 
 
-def write_batch(
-    lake: Lake, name: str, ids: list[str], *, day: dt.date = DAY, shard: str = "rsmq::events", log: str | None = None
-) -> Path:
-    """Write a batch as the archive would."""
-    directory = lake.table(EVENTS) / f"dt={day}" / f"b={name}"
-    directory.mkdir(parents=True)
+def event(entry_id: str) -> dict[str, Any]:
     empty: dict[str, Any] = dict.fromkeys(column.name for column in EVENTS.columns)
-    rows = [
-        empty | {"shard": shard, "log": log, "entry_id": i, "event_at": int(i.partition("-")[0]) * 1000} for i in ids
-    ]
-    pq.write_table(pa.Table.from_pylist(rows, arrow_schema(EVENTS.columns)), directory / "part-0.parquet")
-    return directory
+    return empty | {"shard": STREAM, "entry_id": entry_id, "event_at": int(entry_id.partition("-")[0]) * 1000}
+
+
+def depth(queue: str) -> dict[str, Any]:
+    row = dict.fromkeys(("waiting", "delayed", "in_flight", "body_bytes", "max_receive_count"), 0)
+    return {"taken_at": DAY_US, "queue": queue} | row
+
+
+def write_batch(lake: Lake, ids: list[str], *, day: dt.date = DAY) -> None:
+    """Write a batch as the archive would."""
+    lake.append(EVENTS, day, map(event, ids))
 
 
 def ids_of(lake: Lake, day: dt.date = DAY) -> list[str]:
     return sorted(lake.read_day(EVENTS, day, names=["entry_id"])["entry_id"].to_pylist())
 
 
-def test_newest_ids_are_those_of_each_shard_in_the_order_of_numbers(lake: Lake):
-    write_batch(lake, "q1", ["1795000000000-9", "1795000000000-10", "1794999999999-99"])
-    write_batch(lake, "q2", ["1795000000000-2"], shard="rsmq::events:1")
-    write_batch(lake, "q3", ["1795100000000-1"], day=DAY + dt.timedelta(days=1), shard="rsmq::events:2")
-
-    assert lake.newest_ids({}) == {
-        "rsmq::events": "1795000000000-10",
-        "rsmq::events:1": "1795000000000-2",
-        "rsmq::events:2": "1795100000000-1",
-    }
+def queues(lake: Lake) -> list[str]:
+    return sorted(lake.read_day(DEPTH, DAY)["queue"].to_pylist())
 
 
-def test_empty_and_half_written_files_are_no_data(lake: Lake):
-    directory = write_batch(lake, "q1", ["1-1"])
-    (directory / "part-1.parquet").write_bytes(b"")
-    (directory / ".part-2.parquet.crc").write_bytes(b"junk")
-    (directory / "_temporary").mkdir()
+# -- Commits -----------------------------------------------------------------------------------------------------------
 
+
+def test_file_counts_when_it_is_committed_and_not_before(lake: Lake):
+    write_batch(lake, ["1-1"])
+    table = lake.open(EVENTS, create=True)
+    files = write_rows(table, {DAY: [event("1-2")]})
     assert ids_of(lake) == ["1-1"]
+
+    table.commit(files, marks={"position": 2})
+
+    assert ids_of(lake) == ["1-1", "1-2"]
+    assert lake.open(EVENTS).mark("position") == 2
+    assert lake.open(EVENTS).mark("another") is None
+
+
+def test_of_two_commits_with_the_same_mark_the_second_is_refused(lake: Lake):
+    first, second, other = (lake.open(EVENTS, create=True) for _ in range(3))
+    first.commit(write_rows(first, {DAY: [event("1-1")]}), marks={"position": 1})
+
+    with pytest.raises(CommitConflict, match="run the step again"):
+        second.commit(write_rows(second, {DAY: [event("1-1")]}), marks={"position": 2})
+    other.commit(write_rows(other, {DAY: [event("1-2")]}), marks={"another": 1})
+
+    assert ids_of(lake) == ["1-1", "1-2"]
+    assert lake.open(EVENTS).mark("position") == 1
+
+
+def test_table_that_two_processes_create_at_once_is_one(lake: Lake):
+    errors: list[BaseException] = []
+
+    def add(number: int) -> None:
+        try:
+            lake.append(DEPTH, DAY, [depth(f"queue-{number}")])
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+    assert queues(lake) == [f"queue-{number}" for number in range(6)]
+
+
+def test_change_that_another_process_came_before_is_made_from_what_that_left(lake: Lake):
+    lake.append(DEPTH, DAY, [depth("a")])
+    others: list[int] = []
+
+    def add_b(table: Table) -> dict[dt.date, list[dict[str, Any]]]:
+        found = table.read({DAY}).to_pylist()
+        if not others:
+            others.append(lake.write_day(DEPTH, DAY, [*found, depth("c")]))
+        return {DAY: [*found, depth("b")]}
+
+    assert lake.change_days(DEPTH, add_b) == 3
+    assert queues(lake) == ["a", "b", "c"]
 
 
 def test_file_of_an_older_schema_reads_as_nulls(lake: Lake):
-    directory = lake.day_path(EVENTS, DAY) / "b=q1"
-    directory.mkdir(parents=True)
-    pq.write_table(pa.table({"entry_id": ["1-1"], "shard": ["s"], "of_the_future": [1]}), directory / "part-0.parquet")
+    table = lake.open(EVENTS, create=True)
+    path = Path(table.uri) / f"dt={DAY}" / "older.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"entry_id": ["1-1"], "shard": ["s"], "of_the_future": [1]}), path)
+    table.commit([DataFile(f"dt={DAY}/older.parquet", DAY, 1, path.stat().st_size)])
 
     (row,) = lake.read_day(EVENTS, DAY).to_pylist()
 
     assert (row["entry_id"], row["fingerprint"]) == ("1-1", None)
 
 
-def test_compacted_day_counts_from_the_moment_its_note_is_there(lake: Lake, monkeypatch: pytest.MonkeyPatch):
-    write_batch(lake, "q1", ["1-1", "1-2"])
-    compacted = write_batch(lake, "fresh", ["1-1", "1-2"], day=DAY + dt.timedelta(days=9)) / "part-0.parquet"
+def test_lake_of_an_earlier_version_is_refused_and_left_alone(lake: Lake):
+    (lake.root / "events_compact").mkdir(parents=True)
 
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
+    with pytest.raises(PipelineError, match="convert it: manage.py rsmq_pipeline convert"):
+        write_batch(lake, ["1-1"])
 
-    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
-        killed.setattr("rsmq_django.spark.lake.write_whole", die)
-        lake.replace_compacted(DAY, [compacted], rows=2, batches=["q1"])
-    before = ids_of(lake)
-    compacted = next(lake.compact.rglob("*.parquet"))
-    lake.replace_compacted(DAY, [compacted], rows=2, batches=["q1"])
-
-    assert before == ids_of(lake) == ["1-1", "1-2"]
-    assert lake.raw_paths(DAY) == []
-    assert lake.batches(DAY) == {"q1"}
-    write_batch(lake, "q2", ["1-3"])
-    assert ids_of(lake) == ["1-1", "1-2", "1-3"]
+    assert [path.name for path in lake.root.iterdir()] == ["events_compact"]
 
 
-def test_day_between_two_names_is_found_again_after_a_crash(lake: Lake, monkeypatch: pytest.MonkeyPatch):
-    row = {"taken_at": DAY_US, "queue": "mail", "waiting": 1, "delayed": 0, "in_flight": 0, "body_bytes": 1}
-    lake.write_day(DEPTH, DAY, [row | {"max_receive_count": 0}])
-    target = lake.day_path(DEPTH, DAY)
-    import os
+# -- Compaction and expiry ---------------------------------------------------------------------------------------------
 
-    rename, renames = os.replace, []
 
-    def die_at_the_second(source: Any, aim: Any) -> None:
-        renames.append(source)
-        if len(renames) == 2:
-            raise KeyboardInterrupt
-        rename(source, aim)
+def test_files_of_a_closed_day_become_one_with_the_same_rows(lake: Lake):
+    for number in range(3):
+        write_batch(lake, [f"1-{number}"])
 
-    (lake.root / ".fresh-depth-1").mkdir()
-    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
-        killed.setattr("rsmq_django.spark.durable.os.replace", die_at_the_second)
-        replace_directory(lake.root / ".fresh-depth-1", target)
-    assert lake.days(DEPTH) == []
+    assert lake.compact(DAY + dt.timedelta(days=1)) == (0, 0), "late batches may come"
+    assert lake.compact(DAY + dt.timedelta(days=2)) == (1, 3)
+    assert (ids_of(lake), len(lake.open(EVENTS).files)) == (["1-0", "1-1", "1-2"], 1)
+    assert lake.compact(DAY + dt.timedelta(days=2)) == (0, 0)
 
-    lake.clean_up()
+    write_batch(lake, ["1-3"])
+    assert lake.compact(DAY + dt.timedelta(days=2)) == (1, 4)
 
-    assert [row["waiting"] for row in lake.read_day(DEPTH, DAY).to_pylist()] == [1]
-    assert not list(lake.root.rglob(".fresh-*")) + list(lake.root.rglob(".old-*"))
+
+def test_rows_that_come_while_a_day_is_compacted_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    write_batch(lake, ["1-1"])
+    write_batch(lake, ["1-2"])
+    commit = Table.commit
+    others: list[Any] = []
+
+    def after_another(self: Table, *args: Any, **options: Any) -> None:
+        if options.get("moves_rows") and not others:
+            others.append(None)
+            write_batch(lake, ["1-3"])
+        commit(self, *args, **options)
+
+    monkeypatch.setattr(Table, "commit", after_another)
+    lake.compact(DAY + dt.timedelta(days=2))
+
+    assert (ids_of(lake), len(lake.open(EVENTS).files)) == (["1-1", "1-2", "1-3"], 2)
+
+
+def test_day_that_two_processes_compact_has_its_rows_once(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    write_batch(lake, ["1-1"])
+    write_batch(lake, ["1-2"])
+    commit = Table.commit
+    others: list[Any] = []
+
+    def after_another(self: Table, *args: Any, **options: Any) -> None:
+        if options.get("moves_rows") and not others:
+            others.append(None)
+            others.append(lake.compact(DAY + dt.timedelta(days=2)))
+        commit(self, *args, **options)
+
+    monkeypatch.setattr(Table, "commit", after_another)
+
+    assert lake.compact(DAY + dt.timedelta(days=2)) == (1, 0)
+    assert others[1] == (1, 2)
+    assert ids_of(lake) == ["1-1", "1-2"]
+
+
+def test_compaction_that_would_lose_rows_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    write_batch(lake, ["1-1"])
+    write_batch(lake, ["1-2"])
+    monkeypatch.setattr("rsmq_django.spark.lake.scan_files", lambda *_: iter(()))
+
+    with pytest.raises(PipelineError, match="2 rows became 0; nothing was removed"):
+        lake.compact(DAY + dt.timedelta(days=2))
+
+    assert ids_of(lake) == ["1-1", "1-2"]
 
 
 def test_days_expire_after_the_time_set_for_their_table(lake: Lake):
-    write_batch(lake, "q1", ["1-1"])
-    lake.write_day(HOURLY, DAY, [])
+    write_batch(lake, ["1-1"])
+    write_batch(lake, ["1-2"], day=DAY + dt.timedelta(days=20))
+    lake.append(DEPTH, DAY, [depth("a")])
+    today = DAY + dt.timedelta(days=31)
 
-    removed = lake.expire(DAY + dt.timedelta(days=31))
-    later = lake.expire(DAY + dt.timedelta(days=31), {"hourly": 7})
+    counted = lake.expire(today, dry_run=True)
+    assert len(lake.days(EVENTS)) == 2
+    removed = lake.expire(today)
+    later = lake.expire(today, {"depth": 7})
 
-    assert (removed, later) == ({"events": 1}, {"hourly": 1})
-    assert lake.days(EVENTS) == lake.days(HOURLY) == []
-
-
-def test_place_that_is_not_a_directory_of_this_machine_is_refused():
-    with pytest.raises(PipelineError, match="s3://"):
-        Lake.at("s3://bucket/lake")
-
-
-def test_damaged_note_is_as_good_as_none(lake: Lake):
-    lake.write_note("rollup", {"2026-11-18": ["q1"]})
-    (lake.root / "_state" / "rollup.json").write_text("{")
-
-    assert lake.read_note("rollup") == {}
+    assert (counted, removed, later) == ({"events": 1}, {"events": 1}, {"depth": 1})
+    assert lake.days(EVENTS) == [DAY + dt.timedelta(days=20)]
+    assert lake.days(DEPTH) == []
 
 
-def test_runs_have_their_errors_without_further_data(lake: Lake, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rsmq_django.spark.runs.KEPT", 3)
+def test_files_that_no_commit_counts_are_deleted_after_a_day(lake: Lake):
+    write_batch(lake, ["1-1"])
+    table = lake.open(EVENTS)
+    orphans = [table.uri + "/" + write_rows(table, {DAY: [event("1-2")]})[0].path for _ in range(2)]
+    two_days_ago = dt.datetime.now(dt.UTC).timestamp() - 2 * 86_400
+    os.utime(orphans[0], (two_days_ago, two_days_ago))
+
+    lake.expire(DAY)
+
+    assert [Path(path).exists() for path in orphans] == [False, True], "the second may be committed in a moment"
+    assert ids_of(lake) == ["1-1"]
+
+
+# -- Runs --------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_read_newest_first(lake: Lake):
     for number in range(5):
         record(lake, f"step{number}", lambda run: None)
 
-    assert [run.step for run in read_runs(lake)] == ["step4", "step3", "step2"]
-    files = sorted((lake.root / "_state" / "runs").iterdir())
-    assert len(files) == 3
-
-    files[2].write_text('{"step": "st')
-    files[1].write_text('{"step": "x", "started_at": "y", "of_a_later_version": 1}')
-    assert [run.step for run in read_runs(lake)] == ["step2"], "damaged ones are left out"
+    assert [run.step for run in read_runs(lake, most=3)] == ["step4", "step3", "step2"]
 
 
 def test_outcome_of_a_run_is_its_exit_code_and_a_refused_run_is_not_recorded(lake: Lake):
@@ -177,14 +253,6 @@ def test_outcome_of_a_run_is_its_exit_code_and_a_refused_run_is_not_recorded(lak
     assert sorted(run.exit_code for run in read_runs(lake)) == [0, 1, 3]
 
 
-def test_note_of_a_compacted_day_that_is_damaged_is_named(lake: Lake):
-    (lake.compact / f"dt={DAY}").mkdir(parents=True)
-    (lake.compact / f"dt={DAY}" / "_done").write_bytes(b"")
-
-    with pytest.raises(PipelineError, match="_done is damaged"):
-        lake.event_paths(DAY)
-
-
 def test_configuration_survives_json_and_refuses_unknown_options():
     config = JobConfig(lake="/lake", objectives={"mail": {"success": 0.999}}, wait_targets_s={"*": 3.0})
 
@@ -196,54 +264,21 @@ def test_configuration_survives_json_and_refuses_unknown_options():
         JobConfig.from_json(json.dumps({"lake": "/lake", "objectives": {"mail": {"sucess": 1}}}))
 
 
-# -- Files that tasks wrote -------------------------------------------------------------------------------------------
+# -- Files that tasks wrote --------------------------------------------------------------------------------------------
 
 
 def test_rows_of_two_days_become_a_file_for_each(tmp_path: Path):
     midnight_ms = 1_795_046_400_000
     entries = [(f"{midnight_ms + offset}-0".encode(), [b"e", b"succeeded"]) for offset in (-2, -1, 0, 1, 2)]
     chunks = [rows(STREAM, entries[:1]), rows(STREAM, entries[1:]), rows(STREAM, [])]
+    parts = split_rows(chunks, EVENTS.columns, time="event_at")
 
-    answers = list(write_files(chunks, EVENTS.columns, tmp_path / "in", time="event_at"))
+    files = write_files(str(tmp_path), parts, EVENTS.columns)
 
-    assert [(*answer["dt"], *answer["rows"]) for answer in answers] == [
-        (dt.date(2026, 11, 18), 2),
-        (dt.date(2026, 11, 19), 3),
-    ]
-    stored = [
-        read_parquet([Path(path)], EVENTS)["entry_id"].to_pylist() for answer in answers for path in answer["path"]
-    ]
+    assert [(file.day, file.rows) for file in files] == [(dt.date(2026, 11, 18), 2), (dt.date(2026, 11, 19), 3)]
+    assert [file.size for file in files] == [(tmp_path / file.path).stat().st_size for file in files]
+    stored = [read_files(str(tmp_path), [file.path], EVENTS.columns)["entry_id"].to_pylist() for file in files]
     assert stored == [[f"{midnight_ms - 2}-0", f"{midnight_ms - 1}-0"], [f"{midnight_ms + n}-0" for n in range(3)]]
-
-
-def written(lake: Lake, count: int) -> list[Path]:
-    """Return the files that a task wrote."""
-    entries = [(f"1795000000000-{number}".encode(), [b"e", b"succeeded"]) for number in range(count)]
-    answers = write_files([rows(STREAM, entries)], EVENTS.columns, lake.root / "_incoming", time="event_at")
-    return [Path(path) for answer in answers for path in answer["path"]]
-
-
-def test_repeated_batch_of_a_log_that_was_trimmed_keeps_the_days_that_had_more(lake: Lake):
-    place, next_day = lake.table(EVENTS), DAY + dt.timedelta(days=1)
-    place_batch(place, "q0ddba11a-000000", {DAY: written(lake, 5)})  # it died before the second day
-
-    place_batch(place, "q0ddba11a-000000", {DAY: written(lake, 3), next_day: written(lake, 2)}, keeps_larger=True)
-
-    assert [len(ids_of(lake, day)) for day in (DAY, next_day)] == [5, 2]
-
-
-def test_repeated_batch_replaces_itself_and_removes_leftovers_of_a_dead_run(lake: Lake, tmp_path: Path):
-    place = lake.table(EVENTS)
-
-    for count in (7, 5):
-        place_batch(place, "q0ddba11a-000000", {DAY: written(lake, count)})
-    (place / "dt=2026-11-18" / ".b=q0ddba11a-000001-cafe").mkdir()
-    (place / "dt=2026-11-18" / ".old-b=q0ddba11a-000000-cafe").mkdir()
-    lake.prepare(place)
-
-    assert rows_of_batch(place, "q0ddba11a-000000") == 5
-    assert [path.name for path in (place / "dt=2026-11-18").iterdir()] == ["b=q0ddba11a-000000"]
-    assert [path.name for path in (place / "dt=2026-11-18" / "b=q0ddba11a-000000").iterdir()] == ["part-00000.parquet"]
 
 
 def test_new_lake_is_closed_to_other_users_and_one_that_exists_keeps_its_mode(tmp_path: Path):
@@ -256,3 +291,20 @@ def test_new_lake_is_closed_to_other_users_and_one_that_exists_keeps_its_mode(tm
 
     assert stat.S_IMODE((tmp_path / "a" / "lake").stat().st_mode) == 0o700
     assert stat.S_IMODE(shared.stat().st_mode) == 0o750
+
+
+def test_log_of_commits_is_shortened_behind_a_checkpoint(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rsmq_django.spark.delta.CHECKPOINT_EVERY", 5)
+    for number in range(12):
+        lake.append(DEPTH, DAY, [depth(f"queue-{number:02}")])
+    log = lake.root / "depth" / "_delta_log"
+    two_days_ago = dt.datetime.now(dt.UTC).timestamp() - 2 * 86_400
+    for path in log.glob("*.json"):
+        os.utime(path, (two_days_ago, two_days_ago))
+
+    lake.expire(DAY)
+
+    assert len(list(log.glob("*.json"))) < 13
+    assert queues(lake) == [f"queue-{number:02}" for number in range(12)]
+    lake.append(DEPTH, DAY, [depth("queue-12")])
+    assert len(queues(lake)) == 13

@@ -1,7 +1,6 @@
 """Which log an offset is of: another server, or a log created again, loses and repeats nothing."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,16 +8,14 @@ import pytest
 from rsmq_django.core import Queue
 from rsmq_django.core.transport.streams import name_log
 from rsmq_django.spark.drain import Journals
+from rsmq_django.spark.drained import acknowledge_drained
 from rsmq_django.spark.errors import DataLoss
 from rsmq_django.spark.events import EventLogReader
-from rsmq_django.spark.finalize import acknowledge_drained
-from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.log import LOGS_KEPT, StreamLog
 from rsmq_django.spark.server import Server
+from rsmq_django.spark.transfer import Transferred
 from tests.redis_server import PrivateServer
 from tests.spark.samples import STREAM, add_all, ids_between, log_events
-from tests.spark.test_finalize import write_checkpoint
-from tests.spark.test_lake import write_batch
 
 ELSEWHERE = "kept-by-the-test"
 
@@ -196,25 +193,14 @@ def test_row_names_its_log(server: PrivateServer, pipeline_server: Server, optio
     assert table["log"] == [log] * 3
 
 
-def test_newest_ids_in_the_lake_are_those_of_the_same_log(tmp_path: Path):
-    lake = Lake.at(tmp_path / "lake")
-    write_batch(lake, "q1", ["1795000000000-9"], log="log:a")
-    write_batch(lake, "q2", ["1795000000000-7"], log="log:b")
-    write_batch(lake, "q3", ["1795000000000-2"])
-
-    newest = [lake.newest_ids({STREAM: log}) for log in ("log:a", "log:b", "log:c")]
-
-    assert [found[STREAM].rpartition("-")[2] for found in newest] == ["9", "7", "2"], "rows of before are of any log"
-
-
-def test_journal_of_another_server_keeps_its_messages(server: PrivateServer, mail: Queue, options, tmp_path: Path):
+def test_journal_of_another_server_keeps_its_messages(server: PrivateServer, mail: Queue, options):
     mail.send_many([b"a", b"b", b"c"])
     drain = options(kind="drain", queue="mail")
     journals = Journals(drain)
     ((journal, end),) = journals.advance_all(journals.beginning(), 10).items()
-    write_checkpoint(tmp_path / "other", {0: end["id"]}, done=0, stream=journal, log="log:of-another-server")
-    write_checkpoint(tmp_path / "same", {0: end["id"]}, done=0, stream=journal, log=end["log"])
+    result = Transferred()
 
-    assert acknowledge_drained(drain, tmp_path / "other").entries == 0
-    assert server.redis.xlen(journal) == 3
-    assert acknowledge_drained(drain, tmp_path / "same").entries == 3
+    acknowledge_drained(drain, {journal: end | {"log": "log:of-another-server"}}, result)
+    assert (result.trimmed, server.redis.xlen(journal)) == (0, 3)
+    acknowledge_drained(drain, {journal: end}, result)
+    assert (result.trimmed, server.redis.xlen(journal)) == (3, 0)

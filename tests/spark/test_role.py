@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rsmq_django.core import Queue
 from rsmq_django.spark.bulk import BulkSender, unfinished_jobs
-from rsmq_django.spark.drain import Journals, drains
-from rsmq_django.spark.finalize import restore_drained
+from rsmq_django.spark.drain import Journals, drains, restore_drained
 from rsmq_django.spark.log import StreamLog
 from rsmq_django.spark.options import Options
 from rsmq_django.spark.server import Server

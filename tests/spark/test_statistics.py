@@ -14,7 +14,7 @@ from rsmq_django.spark.burn import Objective, budget_left, burn, read_objectives
 from rsmq_django.spark.capacity import Demand, advise, arrival_rate_per_s, slots_needed
 from rsmq_django.spark.errors import PipelineError
 
-# -- Capacity ---------------------------------------------------------------------------------------------------------
+# -- Capacity ----------------------------------------------------------------------------------------------------------
 
 
 def share_that_waits_longer(slots: int, *, arrivals_per_s: float, mean_run_s: float, target_s: float) -> float:
@@ -85,7 +85,7 @@ def test_rate_of_arrivals_counts_the_quiet_times_too():
     assert arrival_rate_per_s({}, slots=0) == 0.0
 
 
-# -- Objectives -------------------------------------------------------------------------------------------------------
+# -- Objectives --------------------------------------------------------------------------------------------------------
 
 
 def test_objectives_are_read_with_their_limits():
@@ -109,7 +109,7 @@ def test_burn_rate_is_one_when_the_budget_is_used_up_exactly():
     assert budget_left(success, total=10_000, bad=15) == pytest.approx(-0.5)
 
 
-# -- Anomalies --------------------------------------------------------------------------------------------------------
+# -- Anomalies ---------------------------------------------------------------------------------------------------------
 
 NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 

@@ -33,8 +33,8 @@ from ...spark.runs import DONE, FAILED, LOST_DATA, StepRun, read_runs, record
 from ...spark.server import Server
 from ..arguments import SuggestingCommand
 
-SPARK_STEPS = ("archive", "rollup", "analyse", "compact", "snapshot", "dlq", "drain", "backfill")
-PLAIN_STEPS = ("publish", "expire", "replay", "resume", "status", "doctor", "config")
+SPARK_STEPS = ("archive", "rollup", "analyse", "snapshot", "dlq", "drain", "backfill")
+PLAIN_STEPS = ("publish", "compact", "expire", "convert", "replay", "resume", "status", "doctor", "config")
 #: Steps of `run`, in one session: start-up costs more than most steps.
 RUN = (*ALL_STEPS, "publish")
 #: Maximum number of queues that an error about an unknown queue lists.
@@ -44,20 +44,21 @@ DANGEROUS = ("drain", "backfill", "replay")
 #: Error -> its remedy on this command line.
 HINTS = {
     "DataLoss": "without --strict, rsmq_pipeline archive counts them and continues with the rest",
-    "LogReset": "rsmq_pipeline archive --new-checkpoint continues after the last archived event",
+    "LogReset": "rsmq_pipeline archive --accept-reset continues after the last archived event, without counting losses",
 }
 
 EPILOG = """
 steps:
   run        archive, rollup, analyse, compact, expire and publish in one Spark session
-  archive    event log -> Parquet, exactly once; then trim the log
+  archive    event log -> lake, exactly once; then trim the log
   rollup     changed days -> hourly rows and failure groups
   analyse    capacity advice, burn rates, anomalies
-  publish    files -> database (no Java needed)
+  publish    lake -> database (no Java needed)
   snapshot   current depth and age of the queues
-  dlq        current dead letters -> Parquet: task, error, time; they stay in their queues
+  dlq        current dead letters -> lake: task, error, time; they stay in their queues
   compact    many small files -> one per closed day; expire deletes old days
-  drain      --queue Q: move messages from the queue to Parquet
+  convert    turn the lake of an earlier version into Delta tables
+  drain      --queue Q: move messages from the queue into the lake
   backfill   FILE --queue Q [--task T]: rows -> messages or task calls, each once
   replay     FINGERPRINT: send the dead letters of a failure group back to their queues
   resume     JOB: finish a bulk job that crashed while it published
@@ -92,7 +93,7 @@ class Command(SuggestingCommand):
         """Declare the options."""
         parser.add_argument("step", choices=("run", *SPARK_STEPS, *PLAIN_STEPS), metavar="STEP")
         parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="file, fingerprint or job")
-        parser.add_argument("--lake", metavar="PATH", help="directory of the archive")
+        parser.add_argument("--lake", metavar="PLACE", help="path or address of the lake")
         parser.add_argument("--master", metavar="M", help="Spark master: local[2], spark://host:7077")
         parser.add_argument("--conf", action="append", default=[], metavar="K=V", help="Spark setting")
         parser.add_argument("--since", type=_day, metavar="DAY", help="recompute days since DAY")
@@ -108,7 +109,7 @@ class Command(SuggestingCommand):
         )
         parser.add_argument("--continuous", type=_seconds, metavar="30s", help="archive at this interval until SIGTERM")
         parser.add_argument(
-            "--new-checkpoint", action="store_true", help="archive: start after the last archived event"
+            "--accept-reset", action="store_true", help="archive: continue a log that a failover shortened"
         )
         parser.add_argument(
             "--strict",
@@ -129,7 +130,7 @@ class Command(SuggestingCommand):
             raise CommandError(str(error)) from error
         except ModuleNotFoundError as error:
             missing = (error.name or "").partition(".")[0]
-            if missing not in ("pyarrow", "pandas", "pyspark"):
+            if missing not in ("deltalake", "pyarrow", "pandas", "pyspark"):
                 raise
             raise CommandError(_not_installed(missing)) from error
         if code:
@@ -144,7 +145,7 @@ class Command(SuggestingCommand):
         if step in ("drain", "backfill"):
             _refuse_unknown_queues(_server(config), _names(options["queue"]))
         self.is_dry = options["dry_run"] or (step in DANGEROUS and not options["yes"])
-        if step in ("status", "doctor", "config", "resume", "replay"):
+        if step in ("status", "doctor", "config", "resume", "replay", "convert"):
             return int(getattr(self, f"_{step}")(config))
         if self.is_dry:
             return self._dry_run(step, config)
@@ -165,7 +166,7 @@ class Command(SuggestingCommand):
             since=self.options["since"],
             queues=_names(self.options["queue"]),
             every_s=self.options["continuous"],
-            new_checkpoint=self.options["new_checkpoint"],
+            accept_reset=self.options["accept_reset"],
             lease_s=self.options["lease"],
             on_progress=meter,
             backlog=read_lag(config, _server(config)).entries if meter.is_shown and "archive" in names else None,
@@ -222,6 +223,15 @@ class Command(SuggestingCommand):
             self.stdout.write(f"the archive has no dead letters of {self.options['what'] or 'an empty fingerprint'}")
         elif self.is_dry:
             self.stdout.write("nothing was changed; add --yes to apply")
+        return DONE
+
+    def _convert(self, config: JobConfig) -> int:
+        from ...core.transport.streams import name_log
+        from ...spark.convert import convert
+
+        server = _server(config)
+        for table, rows in convert(config.find_lake(), lambda stream: server.run(name_log(stream))).items():
+            self.stdout.write(f"{table:16} {rows:>12,} rows")
         return DONE
 
     def _resume(self, config: JobConfig) -> int:

@@ -1,6 +1,5 @@
 """Event log -> Parquet: every event in exactly one row, after repeats, deletions, trimming and double runs."""
 
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -8,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.spark.archive import JOB, Archived, ArchiveJob
-from rsmq_django.spark.checkpoint import finished_batch
+from rsmq_django.spark.archive import ArchiveJob
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.config import JobConfig
-from rsmq_django.spark.errors import AlreadyRunning, DataLoss
+from rsmq_django.spark.delta import Table
+from rsmq_django.spark.errors import AlreadyRunning, DataLoss, LogReset
 from rsmq_django.spark.job import Pipeline
-from rsmq_django.spark.lake import Lake, parquet_files
+from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.lock import RunLock
 from rsmq_django.spark.runs import StepRun
 from rsmq_django.spark.schemas import EVENTS
 from rsmq_django.spark.server import Server
+from rsmq_django.spark.transfer import Transferred
 from tests.redis_server import PrivateServer
 from tests.spark.samples import STREAM, add_all, log_events
 from tests.support import wait_until
@@ -35,12 +35,12 @@ def lake(tmp_path) -> Lake:
 
 
 @pytest.fixture
-def archive(spark: Any, lake: Lake, server: PrivateServer, pipeline_server: Server) -> Callable[..., Archived]:
+def archive(spark: Any, lake: Lake, server: PrivateServer, pipeline_server: Server) -> Callable[..., Transferred]:
     """Run the archive to its end."""
 
-    def run(*, new_checkpoint: bool = False, **source: str) -> Archived:
+    def run(*, accept_reset: bool = False, **source: str) -> Transferred:
         given = {"url": server.url, "maxRowsPerBatch": "2000", **source}
-        return ArchiveJob(spark, lake, pipeline_server, given, new_checkpoint=new_checkpoint).run()
+        return ArchiveJob(spark, lake, pipeline_server, given, accept_reset=accept_reset).run()
 
     return run
 
@@ -67,63 +67,63 @@ def assert_types(lake: Lake) -> None:
     """The types are those of the schema, and there are no old timestamps."""
     import pyarrow.parquet as pq
 
-    for directory in lake.event_paths(lake.days(EVENTS)[0]):
-        for file in parquet_files(directory):
-            found = pq.read_schema(file)
-            assert {field.name: str(field.type).replace("[ns", "[us") for field in found} == {
-                field.name: str(field.type) for field in arrow_schema(EVENTS.columns)
-            }
-            assert "INT96" not in str(pq.ParquetFile(file).schema)
+    table = lake.open(EVENTS)
+    for file in table.files:
+        found = pq.read_schema(f"{table.uri}/{file.path}")
+        assert {field.name: str(field.type).replace("[ns", "[us") for field in found} == {
+            field.name: str(field.type) for field in arrow_schema(EVENTS.columns)
+        }
+        assert "INT96" not in str(pq.ParquetFile(f"{table.uri}/{file.path}").schema)
 
 
-def test_batch_that_was_written_and_not_noted_is_written_again_and_not_twice(
+def test_batch_that_was_written_and_not_committed_is_written_again_and_counts_once(
     archive, lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
     log_events(server.redis, 3000)
+
+    def die(*_: Any, **__: Any) -> None:
+        raise RuntimeError("killed")
+
     with monkeypatch.context() as killed:
-        killed.setattr("rsmq_django.spark.archive.trim_events", lambda *_: 0)  # died before it let go of anything
-        archive()
-        forget_the_last_batch(lake)
-        again = archive()
-        assert again.rows == 1000
-        assert len(ids_in(lake)) == len(set(ids_in(lake))) == 3000
+        killed.setattr(Table, "commit", die)
+        with pytest.raises(RuntimeError, match="killed"):
+            archive()
+    assert list(lake.root.glob("events/dt=*/*.parquet")), "written"
+    assert (ids_in(lake), server.redis.xlen(STREAM)) == ([], 3000)
 
-        forget_the_last_batch(lake)
-        server.redis.xtrim(STREAM, maxlen=400, approximate=False)
-        kept = archive(failOnDataLoss="false")
-        assert (kept.rows, kept.lost) == (400, 0), "what the first try wrote stays"
-        assert len(ids_in(lake)) == 3000
-
-        forget_the_last_batch(lake)
-        for batch in lake.table(EVENTS).glob("dt=*/b=*-000001"):
-            shutil.rmtree(batch)  # killed before it wrote
-        counted = archive(failOnDataLoss="false")
-    assert (counted.rows, counted.lost) == (400, 600)
-    assert len(ids_in(lake)) == 2400
+    assert archive().rows == 3000
+    assert len(ids_in(lake)) == len(set(ids_in(lake))) == 3000
 
 
-def forget_the_last_batch(lake: Lake) -> None:
-    """Do what a kill between the write of a batch and its note does."""
-    for path in (lake.checkpoint(JOB) / "commits").glob(f"*{finished_batch(lake.checkpoint(JOB))}*"):
-        path.unlink()
-
-
-def test_new_checkpoint_continues_after_the_data_in_the_lake(
+def test_batch_that_was_committed_and_not_trimmed_is_trimmed_by_the_next_run(
     archive, lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
     log_events(server.redis, 500)
-    with monkeypatch.context() as kept:
-        kept.setattr("rsmq_django.spark.archive.trim_events", lambda *_: 0)  # everything is still in Redis
+    with monkeypatch.context() as killed:
+        killed.setattr(ArchiveJob, "trim", lambda *_: None)
         archive()
-        log_events(server.redis, 100)
-        shutil.rmtree(lake.checkpoint(JOB))
-        after_its_deletion = archive()
-    log_events(server.redis, 10)
-    on_purpose = archive(new_checkpoint=True)
+    assert server.redis.xlen(STREAM) == 500
 
-    assert (after_its_deletion.rows, on_purpose.rows) == (100, 10)
-    assert len(ids_in(lake)) == len(set(ids_in(lake))) == 610
-    assert server.redis.xlen(STREAM) == 0
+    again = archive()
+
+    assert (again.rows, again.trimmed) == (0, 500)
+    assert len(ids_in(lake)) == len(set(ids_in(lake))) == 500
+
+
+def test_log_that_a_failover_shortened_is_refused_until_it_is_accepted(archive, lake: Lake, server: PrivateServer):
+    log_events(server.redis, 500)
+    archive()
+    # The new primary has the identity of the log, and fewer entries than were read.
+    newest = server.redis.xinfo_stream(STREAM)["last-generated-id"]
+    server.redis.execute_command("XSETID", STREAM, newest, "ENTRIESADDED", 400)
+    log_events(server.redis, 10)
+
+    with pytest.raises(LogReset):
+        archive()
+    accepted = archive(accept_reset=True)
+
+    assert (accepted.rows, accepted.lost, archive().rows) == (10, 0, 0)
+    assert len(ids_in(lake)) == len(set(ids_in(lake))) == 510
 
 
 def test_events_trimmed_unread_stop_the_run_or_are_counted(archive, lake: Lake, server: PrivateServer):
@@ -161,9 +161,9 @@ def test_step_archives_what_is_left_and_reports_the_loss_unless_it_is_strict(
     assert len(ids_in(lake)) == 160
 
 
-@pytest.mark.parametrize("new_checkpoint", [False, True])
+@pytest.mark.parametrize("accept_reset", [False, True])
 def test_log_of_another_server_is_archived_whole_and_then_trimmed(
-    archive, lake: Lake, server: PrivateServer, new_checkpoint: bool
+    archive, lake: Lake, server: PrivateServer, accept_reset: bool
 ):
     log_events(server.redis, 600)
     archive()
@@ -171,7 +171,7 @@ def test_log_of_another_server_is_archived_whole_and_then_trimmed(
     # Older than those in the lake, and fewer.
     add_all(server.redis, ({"id": f"1795000000000-{number}"} for number in range(500)))
 
-    moved, again = archive(new_checkpoint=new_checkpoint), archive()
+    moved, again = archive(accept_reset=accept_reset), archive()
 
     assert (moved.rows, moved.trimmed, moved.lost) == (500, 500, 0)
     assert (again.rows, again.trimmed, again.lost) == (0, 0, 0)
@@ -181,12 +181,11 @@ def test_log_of_another_server_is_archived_whole_and_then_trimmed(
 
 
 def test_continuous_run_trims_written_entries_until_it_is_stopped(
-    spark: Any, lake: Lake, server: PrivateServer, pipeline_server: Server, monkeypatch: pytest.MonkeyPatch
+    spark: Any, lake: Lake, server: PrivateServer, pipeline_server: Server
 ):
-    monkeypatch.setattr("rsmq_django.spark.archive.FINALIZE_EVERY_S", 0.0)
     log_events(server.redis, 300)
     job = ArchiveJob(spark, lake, pipeline_server, {"url": server.url}, every_s=0.2)
-    done: list[Archived] = []
+    done: list[Transferred] = []
     thread = threading.Thread(target=lambda: done.append(job.run()))
     thread.start()
     wait_until(lambda: len(ids_in(lake)) == 300 and not server.redis.xlen(STREAM), timeout_s=PATIENCE_S)
@@ -206,5 +205,5 @@ def test_log_that_does_not_exist_is_archived_as_nothing(archive, lake: Lake):
 
 
 def test_two_runs_at_once_are_refused(archive, lake: Lake, pipeline_server: Server):
-    with RunLock(pipeline_server, str(lake.checkpoint(JOB))), pytest.raises(AlreadyRunning):
+    with RunLock(pipeline_server, f"{lake.uri}/events"), pytest.raises(AlreadyRunning):
         archive()

@@ -21,7 +21,7 @@ from rsmq_django.spark.lake import Lake
 from tests.redis_server import PrivateServer
 from tests.spark.engine.child import MESSAGES, QUEUE
 from tests.spark.engine.quick import QUICK
-from tests.spark.engine.test_crashes import PATIENCE_S, Child, executors_of, wait_for_open_batch
+from tests.spark.engine.test_crashes import PATIENCE_S, Child, executors_of, wait_for_batch
 from tests.spark.samples import log_events
 from tests.support import wait_until
 
@@ -48,7 +48,7 @@ def test_cluster_of_processes_that_loses_an_executor_gives_the_same(work, server
     words = ("everything", str(tmp_path / "lake"), "--master", "local-cluster[2,1,1024]")
     child = Child(server, *words, env={"SPARK_WORKER_DIR": str(tmp_path / "work")})
     try:
-        wait_for_open_batch(child, Lake.at(tmp_path / "lake"), server)
+        wait_for_batch(child, Lake.at(tmp_path / "lake"), server)
         victim = wait_until(lambda: executors_of(child.process.pid), timeout_s=PATIENCE_S)[0]
         os.kill(victim, signal.SIGKILL)
         assert child.answer() == WANTED
@@ -56,7 +56,7 @@ def test_cluster_of_processes_that_loses_an_executor_gives_the_same(work, server
         child.kill()
 
 
-# -- Standalone -------------------------------------------------------------------------------------------------------
+# -- Standalone --------------------------------------------------------------------------------------------------------
 
 
 def bare_environment() -> dict[str, str]:

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from rsmq_django.spark.archive import ArchiveJob
-from rsmq_django.spark.checkpoint import finished_batch
 from rsmq_django.spark.lake import Lake
-from rsmq_django.spark.schemas import EVENTS
 from tests.redis_server import PrivateServer
+from tests.spark.plain import ids_in
 from tests.spark.samples import STREAM, log_events
 from tests.support import wait_until
 
@@ -73,24 +72,16 @@ def start(server: PrivateServer) -> Iterator[Any]:
         child.kill()
 
 
-def stored_ids(lake: Lake) -> list[str]:
-    return [value for day in lake.days(EVENTS) for value in lake.read_day(EVENTS, day)["entry_id"].to_pylist()]
-
-
-def newest(directory: Path) -> int:
-    return max((int(path.name) for path in directory.glob("[0-9]*") if path.name.isdecimal()), default=-1)
-
-
-def has_open_batch(lake: Lake) -> bool:
-    checkpoint = lake.checkpoint("archive")
-    return newest(checkpoint / "offsets") > newest(checkpoint / "commits")
-
-
-def wait_for_open_batch(child: Child, lake: Lake, server: PrivateServer) -> None:
-    """Wait until the child works, and Spark has planned a batch and not finished it: one of an earlier run counts."""
-    ended = child.process.poll
-    wait_until(lambda: (locks(server) and has_open_batch(lake)) or ended() is not None, timeout_s=PATIENCE_S)
+def wait_for_batch(child: Child, lake: Lake, server: PrivateServer) -> None:
+    """Wait until a child that works has committed another batch than those of earlier runs."""
+    before, ended = commits(lake), child.process.poll
+    wait_until(lambda: (locks(server) and commits(lake) > before) or ended() is not None, timeout_s=PATIENCE_S)
     assert child.process.poll() is None, child.process.communicate()[1].decode()[-3000:]
+
+
+def commits(lake: Lake) -> int:
+    """Return the number of commits with events: the first one made the table."""
+    return len(list(lake.root.glob("events/_delta_log/*.json"))) or 1
 
 
 def let_the_lock_expire(server: PrivateServer) -> None:
@@ -117,7 +108,7 @@ def executors_of(group: int) -> list[int]:
     return found
 
 
-def test_driver_killed_after_a_write_and_then_in_an_open_batch_loses_and_doubles_nothing(
+def test_driver_killed_before_a_commit_and_then_in_a_batch_loses_and_doubles_nothing(
     start, lake: Lake, server: PrivateServer
 ):
     log_events(server.redis, ROWS)
@@ -125,19 +116,19 @@ def test_driver_killed_after_a_write_and_then_in_an_open_batch_loses_and_doubles
     child = start(*words, "--die-after", "1")
     _, said = child.process.communicate(timeout=PATIENCE_S)
     assert child.process.returncode == -signal.SIGKILL, said.decode()[-3000:]
-    assert finished_batch(lake.checkpoint("archive")) == 0, "batch 1 was written and not noted"
+    assert len(ids_in(lake)) == BATCH, "batch 1 was written and not committed"
     let_the_lock_expire(server)
 
     child = start(*words)
-    wait_for_open_batch(child, lake, server)
-    # Somewhere in the batch: while it reads, while it writes, or just after.
-    threading.Event().wait(random.Random().uniform(0, 3.0))
+    wait_for_batch(child, lake, server)
+    # Somewhere in a batch: while it reads, while it writes, or just after.
+    threading.Event().wait(random.Random().uniform(0, 0.5))
     child.kill()
     let_the_lock_expire(server)
 
     start(*words).answer()
 
-    ids = stored_ids(lake)
+    ids = ids_in(lake)
     assert len(ids) == len(set(ids)) == ROWS
     assert server.redis.xlen(STREAM) == 0
 
@@ -149,11 +140,11 @@ def test_redis_restarted_in_mid_run_is_waited_for(_session: Any, lake: Lake, ser
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(job.run()))
     thread.start()
-    wait_until(lambda: newest(lake.checkpoint("archive") / "commits") >= 0, timeout_s=PATIENCE_S)
+    wait_until(lambda: commits(lake) > 1, timeout_s=PATIENCE_S)
     server.restart()
     thread.join(timeout=PATIENCE_S)
 
-    ids = stored_ids(lake)
+    ids = ids_in(lake)
     assert results
     assert len(ids) == len(set(ids)) == ROWS
     assert server.redis.xlen(STREAM) == 0

@@ -1,5 +1,6 @@
 """The blocks of docs/how-to/pipeline.md that use Spark run in order."""
 
+import datetime as dt
 import re
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Queue
+from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import _KNOWN
+from rsmq_django.spark.schemas import HOURLY
 
 pytestmark = pytest.mark.spark
 
@@ -28,6 +31,19 @@ def test_blocks_that_use_spark_run_in_order(spark: Any, mail: Queue):
 
     assert mail.attributes().total_sent == 1101
     assert mail.attributes().hidden_messages == 1000
+
+
+def test_block_about_readers_of_the_lake_reads_a_table(tmp_path: Path):
+    lake, day = Lake.at(tmp_path), dt.date(2026, 11, 20)
+    lake.write_day(
+        HOURLY, day, [{"hour": dt.datetime.combine(day, dt.time(8), dt.UTC), "queue": "mail", "attempts": 7}]
+    )
+    (block,) = (block for block in ALL_BLOCKS if "DeltaTable" in block)
+    namespace: dict[str, Any] = {}
+
+    exec(block.replace("/var/lib/shop/lake", lake.uri), namespace)  # noqa: S102 - our own documentation
+
+    assert namespace["hours"][["dt", "queue", "attempts"]].values.tolist() == [[day, "mail", 7]]
 
 
 def test_every_option_is_explained():

@@ -7,9 +7,9 @@ from pyspark.errors import PySparkException
 
 from rsmq_django.core import Client, Queue
 from rsmq_django.spark.columns import ddl
-from rsmq_django.spark.patience import started_patiently
 from rsmq_django.spark.snapshot import SCHEMA
 from tests.redis_server import PrivateServer
+from tests.spark.engine.patience import started_patiently
 from tests.spark.samples import STREAM, log_events
 
 pytestmark = pytest.mark.spark
@@ -20,7 +20,7 @@ def our_keys(server: PrivateServer) -> list[bytes]:
     return sorted(key for key in server.redis.scan_iter("rsmq::spark:*") if b":aborted:" not in key)
 
 
-# -- Reading ----------------------------------------------------------------------------------------------------------
+# -- Reading -----------------------------------------------------------------------------------------------------------
 
 
 def test_snapshot_equals_the_sent_messages(spark, mail: Queue):
@@ -71,7 +71,7 @@ def test_wrong_option_is_named_by_spark_too(spark):
         spark.read.format("rsmq").option("rowPerPartition", 5).load().count()
 
 
-# -- Writing ----------------------------------------------------------------------------------------------------------
+# -- Writing -----------------------------------------------------------------------------------------------------------
 
 
 def test_frame_is_sent_once_however_often_the_job_runs(spark, mail: Queue, server: PrivateServer):
@@ -143,7 +143,7 @@ def test_stream_of_files_is_sent_once_even_when_its_last_batch_is_repeated(spark
     assert mail.attributes().total_sent == 2000
 
 
-# -- Secrets ----------------------------------------------------------------------------------------------------------
+# -- Secrets -----------------------------------------------------------------------------------------------------------
 
 
 def test_password_shows_in_no_plan_error_or_checkpoint(spark, tmp_path, capfd):
@@ -176,7 +176,7 @@ def test_password_shows_in_no_plan_error_or_checkpoint(spark, tmp_path, capfd):
     assert [text for text in texts if "hunter2" in text] == []
 
 
-# -- Topics -----------------------------------------------------------------------------------------------------------
+# -- Topics ------------------------------------------------------------------------------------------------------------
 
 
 def test_frame_goes_to_a_topic_once_and_comes_back_as_a_stream_once(spark, server: PrivateServer, tmp_path):

@@ -1,0 +1,196 @@
+"""The tables of the lake are Delta tables (https://delta.io): Parquet files, and a log of the commits that count them.
+
+A commit adds and removes files and sets marks, all or nothing. A mark is a number with a name (an application
+transaction of Delta): of two concurrent commits that set the same mark, the second is refused. So a reader of a log
+that stores its position as marks beside the rows stores each row once, with any number of processes at work.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .columns import arrow_schema
+from .durable import sync_content, sync_names
+from .errors import PipelineError
+from .files import DataFile, is_local, read_files
+from .schemas import LakeTable
+
+LOG = "_delta_log"
+#: The log of commits is kept for a day: a continuous archive commits every few seconds.
+SETTINGS = {"delta.logRetentionDuration": "interval 1 days"}
+#: To open a table, the commits since the last checkpoint are read, each with a request in an object store.
+CHECKPOINT_EVERY = 20
+#: Mark of every commit that depends on rows of the table: of two at once, the second is refused.
+REPLACED = "replaced"
+#: Files that no commit counts are removed after this time: readers may still have them open, or be writing them.
+VACUUM_AFTER_HOURS = 24
+
+
+class CommitConflict(PipelineError):
+    """Another process changed the table since it was opened."""
+
+
+class Table:
+    """A table as of the moment when it was opened."""
+
+    def __init__(self, uri: str, definition: LakeTable, *, create: bool = False) -> None:
+        self.uri, self.definition = uri, definition
+        self._delta = _open(uri) or (_create(uri, definition) if create else None)
+
+    # -- Content ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def files(self) -> list[DataFile]:
+        """Return the files with the rows."""
+        import pyarrow as pa
+
+        if self._delta is None:
+            return []
+        found = pa.table(self._delta.get_add_actions(flatten=True))
+        names = ("path", "partition.dt", "num_records", "size_bytes")
+        rows = zip(*(found[name].to_pylist() for name in names), strict=True)
+        return sorted((DataFile(path, day, count or 0, size) for path, day, count, size in rows), key=_order)
+
+    @property
+    def days(self) -> list[dt.date]:
+        """Return the days with rows, oldest first."""
+        return sorted({file.day for file in self.files})
+
+    def files_of(self, days: Collection[dt.date]) -> list[DataFile]:
+        """Return the files of some days."""
+        return [file for file in self.files if file.day in days]
+
+    def count(self, day: dt.date) -> int:
+        """Return the number of rows of a day."""
+        return sum(file.rows for file in self.files_of({day}))
+
+    def read(self, days: Collection[dt.date] | None = None, *, names: Iterable[str] | None = None) -> Any:
+        """Return the rows of some days, or of all, as an Arrow table."""
+        files = self.files if days is None else self.files_of(days)
+        return read_files(self.uri, [file.path for file in files], self.definition.columns, names)
+
+    def mark(self, name: str) -> int | None:
+        """Return a mark, or None."""
+        return None if self._delta is None else self._delta.transaction_version(name)
+
+    # -- Changes ------------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        added: Iterable[DataFile] = (),
+        *,
+        removed: Iterable[DataFile] = (),
+        marks: Mapping[str, int] | None = None,
+        replaces: bool = False,
+        moves_rows: bool = False,
+    ) -> None:
+        """Add and remove files and set marks, all or nothing; on a local disk when this returns.
+
+        `replaces`: the added rows depend on rows of the table, as if files were removed. `moves_rows`: the added files
+        have the rows of the removed ones, so that rows may be added at the same time. Raises CommitConflict when a
+        commit since the table was opened set the same mark, or when both replace or remove. A table can be committed
+        to once after opening.
+        """
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+        assert self._delta is not None, "a table must be opened with create=True for a commit"
+        added, removed = list(added), list(removed)
+        now_ms, started, values = int(time.time() * 1000), time.time() - 1, dict(marks or {})
+        if removed or replaces:
+            # Delta itself does not notice that two commits remove the same file, if they only move its rows.
+            values[REPLACED] = (self.mark(REPLACED) or 0) + 1
+        if is_local(self.uri):
+            for day in {file.day for file in added}:
+                sync_names(Path(self.uri) / f"dt={day.isoformat()}")
+        actions: list[Any] = [
+            RemoveAction(file.path, not moves_rows, now_ms, file.size, _partition(file)) for file in removed
+        ]
+        for file in added:
+            stats = json.dumps({"numRecords": file.rows})
+            actions.append(AddAction(file.path, file.size, _partition(file), now_ms, not moves_rows, stats))
+        properties = CommitProperties(app_transactions=[Transaction(*mark) for mark in values.items()])
+        try:
+            self._delta.create_write_transaction(
+                actions, "append", _schema(self.definition), partition_by=["dt"],
+                commit_properties=properties, post_commithook_properties=_no_hooks(),
+            )  # fmt: skip
+        except CommitFailedError as error:
+            raise CommitConflict(f"{self.uri} was changed by another process; run the step again") from error
+        self.sync(since=started)
+        self._delta.update_incremental()
+        if self._delta.version() % CHECKPOINT_EVERY == 0:
+            self._delta.create_checkpoint()
+            self.sync(since=started)
+
+    def sync(self, *, since: float = 0.0) -> None:
+        """Bring the log of commits to the disk: those since a time, in epoch seconds."""
+        if self._delta is not None and is_local(self.uri):
+            sync_content(Path(self.uri) / LOG, since=since)
+
+    def vacuum(self) -> None:
+        """Remove files that no commit has counted for a day, and old commits that a checkpoint contains."""
+        if self._delta is not None:
+            self._delta.cleanup_metadata()  # commits before a checkpoint that is on the disk
+            options: dict[str, Any] = {"retention_hours": VACUUM_AFTER_HOURS, "enforce_retention_duration": False}
+            options["post_commithook_properties"] = _no_hooks()
+            if self._delta.vacuum(dry_run=True, full=True, **options):
+                self._delta.vacuum(dry_run=False, full=True, **options)
+
+
+def _no_hooks() -> Any:
+    """Return the options of a commit without a checkpoint: Delta would delete commits before that is on the disk."""
+    from deltalake.transaction import PostCommitHookProperties
+
+    return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def _open(uri: str) -> Any:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    try:
+        return DeltaTable(uri)
+    except TableNotFoundError:
+        return None
+    except DeltaError as error:
+        first = str(error).partition("\n")[0]
+        raise PipelineError(f"the table {uri} cannot be read: {first}") from error
+
+
+def _create(uri: str, definition: LakeTable) -> Any:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    if is_local(uri):
+        Path(uri).mkdir(parents=True, exist_ok=True)
+    try:
+        given: dict[str, Any] = {"partition_by": ["dt"], "configuration": dict(SETTINGS), "name": definition.name}
+        DeltaTable.create(uri, _schema(definition), mode="ignore", **given)
+    except DeltaError:
+        if _open(uri) is None:  # not created by another process at the same time
+            raise
+    if is_local(uri):
+        sync_content(Path(uri) / LOG)
+        sync_names(Path(uri))
+    return DeltaTable(uri)
+
+
+def _schema(definition: LakeTable) -> Any:
+    import pyarrow as pa
+
+    return arrow_schema(definition.columns).append(pa.field("dt", pa.date32()))
+
+
+def _partition(file: DataFile) -> dict[str, str]:
+    return {"dt": file.day.isoformat()}
+
+
+def _order(file: DataFile) -> tuple[dt.date, str]:
+    return file.day, file.path
