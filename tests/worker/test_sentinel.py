@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,17 +12,20 @@ from typing import Any
 import pytest
 
 from rsmq_django.cli.app import main
+from rsmq_django.core import Connection
 from rsmq_django.core.errors import RedisFailure
 from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.spark.server import Server
 from rsmq_django.worker.fetch.primary_watch import PrimaryWatch
 from rsmq_django.worker.worker import Worker
-from tests.sentinel_topology import SentinelTopology
+from tests.sentinel_topology import SERVICE, SentinelTopology
 from tests.support import wait_until
+from tests.vault import Vault
 from tests.worker.processes import StartWorker
 from tests.worker.site import tasks
 from tests.worker.site.journal import Journal
 from tests.worker.workshop import Configure, declare, working
+from tools.acl_page import PAGE as ACL_PAGE
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +88,70 @@ def test_idle_worker_leaves_a_former_primary_that_does_not_close_its_sockets(top
             old.resume()
 
 
+def test_worker_with_expiring_passwords_and_the_documented_user_of_the_sentinels_follows_the_primary(
+    topology: SentinelTopology, configure: Configure, settings: Any
+):
+    for sentinel in topology.sentinels:
+        sentinel.run("ACL", "SETUSER", "rsmq-asker", "reset", ">ask")
+        sentinel.run(*_rule_of_sentinels())
+        sentinel.run("ACL", "LOG", "RESET")
+    vault = Vault(*(server.run for server in topology.servers))
+    url = f"{topology.url}?sentinel_username=rsmq-asker&sentinel_password=ask"
+    configure()
+    connection = {"URL": url, "TIMEOUT_S": 5, "CREDENTIAL_PROVIDER": vault}
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": connection}}
+    ran: set[int] = set()
+
+    @declare
+    def note(number: int) -> None:
+        ran.add(number)
+
+    with working(poll_interval_s=3600) as worker:
+        for number in range(3):
+            wait_until(lambda number=number: _is_sent(note, number))  # type: ignore[misc]
+            wait_until(lambda number=number: number in ran)  # type: ignore[misc]
+            vault.rotate(f"password-{number}")
+            vault.cut_sockets()
+        wait_until(lambda: [each for each in _watches(worker) if each._listener and each._listener._is_confirmed])
+        topology.wait_for_replicas()
+        old = topology.primary
+        topology.pause_primary()
+        try:
+            wait_until(lambda: _is_sent(note, 3))
+            wait_until(lambda: 3 in ran)
+        finally:
+            old.resume()
+
+    for sentinel in topology.sentinels:
+        assert [each[7] for each in sentinel.run("ACL", "LOG")] == []
+
+
+@pytest.mark.parametrize("right", ["+subscribe", "+sentinel|get-master-addr-by-name", "&+switch-master"])
+def test_user_of_the_sentinels_needs_each_of_its_rights(topology: SentinelTopology, right: str):
+    sentinel, rule = topology.sentinels[0], _rule_of_sentinels()
+    assert right in rule
+    sentinel.run("ACL", "SETUSER", "rsmq-asker", "reset", ">ask")
+    sentinel.run(*(word for word in rule if word != right))
+    url = f"redis+sentinel://{sentinel.address}/{SERVICE}/0?sentinel_username=rsmq-asker&sentinel_password=ask"
+    connection = Connection(url, timeout_s=5)
+
+    with pytest.raises(RedisFailure):
+        connection.exchange([("PING",)])
+        listener, _ = connection.switch_listener()
+        wait_until(lambda: listener.drain())
+
+
 def test_worker_without_sentinels_watches_nothing(configure: Configure):
     configure()
     ensure_queue("default")
     with working() as worker:
         wait_until(lambda: worker.wakeup._subscriptions)
         assert not _watches(worker)
+
+
+def _rule_of_sentinels() -> list[str]:
+    (rule,) = re.findall(r"^ACL SETUSER rsmq-asker .*$", ACL_PAGE.read_text("utf-8"), re.MULTILINE)
+    return str(rule).split()
 
 
 def _watches(worker: Worker) -> list[PrimaryWatch]:

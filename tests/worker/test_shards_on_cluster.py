@@ -16,6 +16,7 @@ from rsmq_django.tasks.compat import task_backends
 from rsmq_django.tasks.shards import shard_of_key
 from tests.cluster import Cluster, Node
 from tests.support import wait_until
+from tests.vault import Vault
 from tests.worker.workshop import declare, work, working
 
 pytestmark = pytest.mark.slow
@@ -87,6 +88,23 @@ def test_who_waits_is_woken_by_the_end_of_a_task_on_any_node(
         wait_until(lambda: all(is_awaited(cluster, result.id) for result in results))
         with working():
             assert [each.result(80).return_value for each in waits] == list(range(SHARDS))
+
+
+def test_worker_goes_on_on_all_nodes_when_passwords_change(cluster: Cluster, sharded: None, settings: Any):
+    vault = Vault(*(node.run for node in cluster.nodes))
+    connection = {**settings.RSMQ["CONNECTIONS"]["default"], "CREDENTIAL_PROVIDER": vault}
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": connection}}
+    seen: set[int] = set()
+    declared = declare(lambda number: seen.add(number))
+
+    with working(poll_interval_s=3600):
+        for turn in range(3):
+            numbers = range(turn * SHARDS, (turn + 1) * SHARDS)
+            for number in numbers:
+                wait_until(lambda number=number: is_sent(declared, number))  # type: ignore[misc]
+            wait_until(lambda numbers=numbers: seen.issuperset(numbers))  # type: ignore[misc]
+            vault.rotate(f"password-{turn}")
+            vault.cut_sockets()
 
 
 def test_node_that_stands_still_stops_its_own_shards_only_and_loses_nothing(

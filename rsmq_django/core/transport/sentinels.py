@@ -21,7 +21,7 @@ from redis.exceptions import AuthorizationError
 
 from ..errors import ConnectionFailed, RedisFailure, SentinelDenied, SentinelServiceNotFound
 from .factories import new_async_factory, new_factory
-from .handshake import CredentialsFailed
+from .handshake import CredentialsFailed, leave_names_to_us
 from .sentinel_url import Address, SentinelService, shown_address
 
 #: The longest wait for one sentinel: for its connection, and for its reply.
@@ -107,12 +107,14 @@ class Sentinels:
     def new_link(self, sentinel: Address, timeout_s: float) -> Any:
         """Return a redis-py connection to a sentinel, which is not open."""
         link: Any = new_factory(self.service.sentinel_url, timeout_s).make_connection()
+        leave_names_to_us(link)  # a sentinel needs none, and its user no right to set them
         link.host, link.port = sentinel
         return link
 
     def new_async_link(self, sentinel: Address, timeout_s: float) -> Any:
         """See new_link()."""
         link: Any = new_async_factory(self.service.sentinel_url, timeout_s).make_connection()
+        leave_names_to_us(link)  # a sentinel needs none, and its user no right to set them
         link.host, link.port = sentinel
         return link
 

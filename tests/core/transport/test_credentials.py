@@ -13,31 +13,12 @@ from rsmq_django.core.queue.queue import list_call
 from rsmq_django.core.transport.handshake import find_provider
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-
-USER = "rotating"
-
-
-class Vault(CredentialProvider):
-    """A store of passwords that changes the password of the server's user."""
-
-    def __init__(self, server: PrivateServer) -> None:
-        self._server = server
-        self.asked = 0
-        self.rotate("first")
-
-    def rotate(self, password: str) -> None:
-        self.password = password
-        rules = ("reset", "on", f">{password}", "~*", "&*", "+@all")
-        self._server.redis.execute_command("ACL", "SETUSER", USER, *rules)
-
-    def get_credentials(self) -> tuple[str, str]:
-        self.asked += 1
-        return USER, self.password
+from tests.vault import USER, Vault
 
 
 @pytest.fixture
 def vault(server: PrivateServer) -> Iterator[Vault]:
-    yield Vault(server)
+    yield Vault(server.redis.execute_command)
     server.redis.execute_command("ACL", "DELUSER", USER)
 
 
@@ -46,11 +27,6 @@ def connection(server: PrivateServer, vault: Vault) -> Iterator[Connection]:
     connection = Connection(server.url, timeout_s=15, credential_provider=vault)
     yield connection
     connection.close()
-
-
-def cut_sockets(server: PrivateServer) -> None:
-    """Close the sockets of the user, as a server does when a token has expired."""
-    server.redis.execute_command("CLIENT", "KILL", "USER", USER)
 
 
 def test_open_socket_goes_on_after_a_rotation_and_a_new_one_asks_again(connection: Connection, vault: Vault):
@@ -70,7 +46,7 @@ def test_socket_that_was_cut_connects_again_with_the_new_password(
     ours = Queue("jobs", Client(connection))
     ours.send(b"a")
     vault.rotate("second")
-    cut_sockets(server)
+    vault.cut_sockets()
     wait_until(connection._idle[0].wire.is_readable)
 
     ours.send(b"b")
@@ -108,7 +84,7 @@ async def test_async_sockets_ask_in_a_thread_and_connect_again_with_the_new_pass
     assert await client.arun(list_call("rsmq")) == []
     vault.rotate("second")
     asked = vault.asked
-    await asyncio.to_thread(cut_sockets, server)
+    await asyncio.to_thread(vault.cut_sockets)
 
     assert await client.arun(list_call("rsmq")) == []
 
