@@ -9,5 +9,6 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     # The admin's pages name no icon, so browsers ask for this one.
     path("favicon.ico", RedirectView.as_view(url=static("flightboard/icon.svg"))),
+    path("tasks/", include("rsmq_django.urls")),  # where the bars of {% task_progress %} ask
     path("", include("example_project.flightboard.urls")),
 ]

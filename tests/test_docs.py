@@ -512,6 +512,39 @@ print("delay" in bar, web.get(again).content.decode())
 
 
 @pytest.mark.slow
+def test_the_blocks_of_the_page_about_progress_bars_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    page = ROOT / "docs" / "how-to" / "progress_bars.md"
+    project = Project(tmp_path, page, server.url)
+    template = re.findall(r"^`(shop/templates/[\w/.]+)`:\n\n```html\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    for name, text in template:
+        (tmp_path / name).parent.mkdir(parents=True)
+        project.write(name, text)
+    settings = (tmp_path / "settings.py").read_text()
+    settings += "ROOT_URLCONF = 'shop.urls'\nALLOWED_HOSTS = ['testserver']\nSTATIC_URL = 'static/'\n"
+    settings += "INSTALLED_APPS += ['django.contrib.staticfiles', 'django.contrib.sessions']\n"
+    settings += "MIDDLEWARE = ['django.contrib.sessions.middleware.SessionMiddleware']\n"
+    settings += "SESSION_ENGINE = 'django.contrib.sessions.backends.signed_cookies'\n"
+    settings += "TEMPLATES = [{'BACKEND': 'django.template.backends.django.DjangoTemplates', 'APP_DIRS': True}]\n"
+    project.write("settings.py", settings)
+
+    said = project.python("""
+import re
+from django.contrib.staticfiles import finders
+from django.test import Client
+from rsmq_django.testing import Kit
+web = Client()
+page = web.post("/start", follow=True).content.decode()
+(source,), files = re.findall('data-src="(.*?)"', page), re.findall('"/static/(.*?)"', page)
+before = web.get(source).json()
+Kit().run()
+after = web.get(source).json()
+print(len(files), all(map(finders.find, files)), before["text"], after["text"], after["figures"], after["note"])
+""")
+
+    assert said.strip() == "2 True Waiting Done 10 of 10 page 10"
+
+
+@pytest.mark.slow
 def test_the_settings_of_the_page_about_managed_redis_are_valid(tmp_path: Path) -> None:
     page = ROOT / "docs" / "how-to" / "managed_redis.md"
     project = Project(tmp_path, page, "redis://nowhere.invalid")

@@ -16,8 +16,8 @@ PACKAGE = Path(rsmq_django.__file__).parent
 LAYERS = (
     {"management", "apps", "pytest_plugin"},
     {"pipeline", "checks"},
-    {"testing", "templatetags"},
-    {"admin", "telemetry", "contrib"},
+    {"testing", "templatetags", "urls"},
+    {"admin", "telemetry", "contrib", "views"},
     {"models"},
     {"live"},
     {"worker"},

@@ -37,7 +37,7 @@ MODULES = {
         "telemetry.logs",
         "telemetry.instrumentor",
     ]
-    + ["contrib.sentry"],
+    + ["contrib.sentry", "views"],
     "Without Django": ["core", "core.topic", "core.reliable", "core.errors", "core.doctor"],
     "Statistics and the event log": [
         "core.stats.history",

@@ -1,4 +1,7 @@
-"""Template filters of the admin pages: numbers and times as `admin.formats` writes them, titles of list filters."""
+"""Template filters of the admin pages: numbers and times as `admin.formats` writes them, titles of list filters.
+
+Django imports this library in projects without the admin, too, so no module of the admin is imported before a page.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 
-from ..admin import formats
-
 register = template.Library()
 
 #: For texts that Django's admin has translated.
@@ -24,18 +25,24 @@ _djangos = gettext
 @register.filter
 def number(value: float | None) -> str:
     """Return a number with thousands separators, "-" for None."""
+    from ..admin import formats
+
     return formats.as_number(value)
 
 
 @register.filter
 def breakable(path: str) -> SafeString:
     """Return a dotted path that a narrow column breaks between words."""
+    from ..admin import formats
+
     return formats.breakable(path)
 
 
 @register.filter
 def moment(when: datetime | None) -> SafeString:
     """Return a time with seconds and zone, and how long ago it is; "-" for None."""
+    from ..admin import formats
+
     return formats.as_moment(when)
 
 

@@ -31,8 +31,8 @@ def catalogue(language: str) -> dict[Any, str]:
 
 def texts_of_code() -> Iterator[str]:
     """Return the first text of each lookup in the modules of the admin."""
-    for room in ("admin", "live", "models"):
-        for path in (PACKAGE / room).rglob("*.py"):
+    for room in ("admin", "live", "models", "."):
+        for path in (PACKAGE / room).glob("*.py" if room == "." else "**/*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LOOKUPS:
                     if isinstance(node.args[0], ast.Constant):
@@ -40,7 +40,7 @@ def texts_of_code() -> Iterator[str]:
 
 
 def texts_of_templates() -> Iterator[str]:
-    for path in (PACKAGE / "templates/admin/rsmq").rglob("*.html"):
+    for path in (PACKAGE / "templates").rglob("*.html"):
         if path.parent.name == "history":  # the pipeline's own
             continue
         content = path.read_text()

@@ -54,14 +54,25 @@ def test_pictures_are_made(visitor: Callable[..., Visitor], mail: Queue, dead: Q
     assert all((IMAGES / f"{name}.webp").stat().st_size > 5000 for name, _page, _height in PICTURES)
 
 
-def take(visitor: Visitor, name: str, address: str, height: int) -> None:
+@pytest.mark.urls("tests.browser.progress_pages")
+def test_a_picture_of_bars_is_made(visitor: Callable[..., Visitor], server: PrivateServer):
+    for number, (status, done) in enumerate([("READY", 0), ("RUNNING", 4), ("SUCCESSFUL", 10)]):
+        said = json.dumps({"done": done, "total": 10, "note": f"page {done}" if done else ""})
+        record = f"rsmq::result:t{number}"
+        server.redis.hset(record, "status", status)
+        if done:
+            server.redis.hset(record, "progress", said)
+    take(visitor(color_scheme="light"), "task-progress", "/imports/t0,t1,t2", 180, width=640)
+
+
+def take(visitor: Visitor, name: str, address: str, height: int, *, width: int = WIDTH) -> None:
     """Save what a page shows in a window of this height, or all of it when that is less."""
     page = visitor.page
-    page.set_viewport_size({"width": WIDTH, "height": 900})
+    page.set_viewport_size({"width": width, "height": 900})
     answer = visitor.open(address)
     assert answer.status == 200, address
     whole = page.evaluate("() => document.documentElement.scrollHeight")
-    page.set_viewport_size({"width": WIDTH, "height": min(whole, height)})
+    page.set_viewport_size({"width": width, "height": min(whole, height)})
     page.evaluate("() => document.getAnimations().forEach((each) => each.finish())")
     session = visitor.context.new_cdp_session(page)
     found = session.send("Page.captureScreenshot", {"format": "webp", "quality": 82})

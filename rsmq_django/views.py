@@ -1,0 +1,138 @@
+"""The view behind `{% task_progress %}`: state and progress of one task, for the browser that shows it.
+
+Under ASGI it answers with server-sent events where the browser takes them, otherwise with one JSON object. Its address
+is signed and expires: who has it sees the state, the numbers and the note of that task, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.decorators import login_not_required
+from django.core import signing
+from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import NoReverseMatch, reverse
+from django.utils.formats import number_format
+from django.utils.translation import get_language, gettext, override
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from .core.errors import RsmqError
+from .tasks.progress import TaskState, astate_of, state_of
+from .tasks.results import has_outbox
+
+__all__ = ["task_progress"]
+
+SALT = "rsmq_django.task_progress"
+#: How often a stream reads the state, how often it says that it lives, and after how long the browser asks again.
+LOOK_S, ALIVE_S, LONGEST_STREAM_S = 0.5, 15.0, 120.0
+LONGEST_NOTE = 500
+#: Statuses after which nothing changes.
+ENDS = ("SUCCESSFUL", "FAILED", "UNKNOWN")
+#: Nothing on the way may collect or compress events.
+HEADERS = {"X-Accel-Buffering": "no", "Content-Encoding": "identity"}
+
+
+def address_of(task_id: str, *, expires_in_s: float) -> str:
+    """Return the signed address of a task's progress. Raises ImproperlyConfigured without the URLs."""
+    signed = signing.dumps([task_id, int(time.time() + expires_in_s)], salt=SALT)
+    try:
+        return reverse("rsmq:task-progress", args=[signed])
+    except NoReverseMatch:
+        raise ImproperlyConfigured(
+            '{% task_progress %} needs an address; add path("tasks/", include("rsmq_django.urls")) to your urlpatterns'
+        ) from None
+
+
+@login_not_required
+@never_cache
+@require_safe
+def task_progress(request: HttpRequest, signed: str) -> HttpResponseBase:
+    """Answer with the progress of a task: events or JSON; 403 for a wrong address, 410 for one that has expired."""
+    try:
+        task_id, expires_at = signing.loads(signed, salt=SALT)
+    except signing.BadSignature:
+        return HttpResponse(status=403)
+    if time.time() >= expires_at:
+        return HttpResponse(status=410)
+    if isinstance(request, ASGIRequest) and "text/event-stream" in request.headers.get("Accept", ""):
+        events = _events(task_id, get_language())
+        return StreamingHttpResponse(events, content_type="text/event-stream", headers=HEADERS)
+    try:
+        return JsonResponse(shown(find_state(task_id)))
+    except RsmqError:
+        return HttpResponse(status=503)
+
+
+def find_state(task_id: str) -> TaskState | None:
+    """Return the state of a task, also of one that is in the outbox; None for an unknown one."""
+    return state_of(task_id) or _in_outbox(task_id)
+
+
+def shown(state: TaskState | None) -> dict[str, Any]:
+    """Return what a page shows of a state: `value` of the bar from 0 to 1 (None: unknown), and texts."""
+    status = "UNKNOWN" if state is None else state.status
+    texts = {
+        "READY": gettext("Waiting"),
+        "RUNNING": gettext("Running"),
+        "SUCCESSFUL": gettext("Done"),
+        "FAILED": gettext("Failed"),
+    }
+    value, figures, progress = None, "", None if state is None else state.progress
+    if progress is not None:
+        figures = _text(progress.done)
+        if progress.total is not None:
+            words = {"done": figures, "total": _text(progress.total)}
+            figures = gettext("%(done)s of %(total)s") % words
+            value = min(1.0, max(0.0, progress.done / progress.total)) if progress.total > 0 else None
+    if status != "RUNNING":
+        value = 1.0 if status == "SUCCESSFUL" else value or 0.0
+    return {
+        "status": status,
+        "text": texts.get(status) or gettext("No longer known"),
+        "value": value,
+        "figures": figures,
+        "note": "" if progress is None else progress.note[:LONGEST_NOTE],
+    }
+
+
+def _text(number: float) -> str:
+    return str(number_format(int(number) if number == int(number) else round(number, 2)))
+
+
+async def _events(task_id: str, language: str | None) -> AsyncIterator[bytes]:
+    """Yield an event at each change, until the task has ended or the browser has to ask again."""
+    ends_at, said, said_at = time.monotonic() + LONGEST_STREAM_S, "", time.monotonic()
+    while time.monotonic() < ends_at:
+        try:
+            state = await astate_of(task_id) or await sync_to_async(_in_outbox)(task_id)
+        except RsmqError:
+            return  # the browser asks again, later each time
+        with override(language):
+            now = shown(state)
+        if (text := json.dumps(now)) != said:
+            said, said_at = text, time.monotonic()
+            yield f"data: {text}\n\n".encode()
+        elif time.monotonic() - said_at > ALIVE_S:  # so that servers on the way keep the connection
+            said_at = time.monotonic()
+            yield b": \n\n"
+        if now["status"] in ENDS:
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def _in_outbox(task_id: str) -> TaskState | None:
+    if not has_outbox():
+        return None
+    from .outbox.writing import find_waiting
+
+    row = find_waiting(task_id)
+    return None if row is None else TaskState("FAILED" if row.refusal else "READY", None)
