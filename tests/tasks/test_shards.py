@@ -20,7 +20,7 @@ from rsmq_django import schedules
 from rsmq_django.conf.settings import get_settings
 from rsmq_django.core import Client, Queue
 from rsmq_django.core.errors import PartlyDone
-from rsmq_django.core.queue.pause import paused
+from rsmq_django.core.queue.pause import paused, resume
 from rsmq_django.queues import (
     ensure_queue,
     get_client,
@@ -33,6 +33,7 @@ from rsmq_django.queues import (
 from rsmq_django.redrive import redrive
 from rsmq_django.tasks import Concurrency, Rate, Unique, call, cancel, cancel_tagged, fixed, group
 from rsmq_django.tasks.compat import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_backends
+from rsmq_django.tasks.shards import shard_of_key
 from rsmq_django.tasks.topic_task import bridge_topic, check_topic_tasks
 from rsmq_django.testing.enqueued import calls_in
 from tests.exchanges import Exchanges
@@ -437,15 +438,15 @@ def test_id_of_a_shard_that_the_settings_leave_out_is_an_error_that_names_it(con
         assert "shard" not in str(caught.value)
 
 
-def test_pause_that_is_repeated_with_the_new_number_includes_the_new_shards(configure: Configure):
+def test_shards_that_a_paused_queue_gets_later_are_paused_too_until_it_is_resumed(configure: Configure):
     seen: list[int] = []
     declared = declare(lambda number: seen.append(number))
     configure(default={"SHARDS": 2})
-    shards_of_queue("default")[0].create()
+    work()
     run_command("rsmqctl", "queue", "pause", "-n", "default")
-    configure(default={"SHARDS": SHARDS})
 
-    run_command("rsmqctl", "queue", "pause", "-n", "default")
+    configure(default={"SHARDS": SHARDS})
+    work(until_empty=False, until_drained=True)
     declared.enqueue_many([[number] for number in range(SHARDS)])
     work(until_empty=False, until_drained=True)
     assert seen == []
@@ -453,6 +454,22 @@ def test_pause_that_is_repeated_with_the_new_number_includes_the_new_shards(conf
     run_command("rsmqctl", "queue", "resume", "-n", "default")
     work()
     assert len(seen) == SHARDS
+
+
+def test_shard_that_exists_is_not_paused_by_a_worker_that_starts(configure: Configure):
+    seen: list[int] = []
+    declared = declare(shard_by=["number"])(lambda number: seen.append(number))
+    configure(default={"SHARDS": SHARDS})
+    work()
+    pause_queue("default")
+    queue = get_queue("default", shard=2)
+    queue.client.run(resume(queue.client.namespace, "default"))
+    in_shard_2 = [number for number in range(100) if shard_of_key(str(number), SHARDS) == 2]
+
+    declared.enqueue_many([[number] for number in range(100)])
+    work(until_empty=False, until_drained=True)
+
+    assert sorted(seen) == in_shard_2
 
 
 def test_messages_that_waited_when_the_queue_grew_are_found(configure: Configure):

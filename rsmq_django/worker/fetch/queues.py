@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ...conf.options import nearest
 from ...conf.settings import QueueSettings, get_settings
-from ...core import Client, Connection, Queue, QueueAttributes
+from ...core import Client, Connection, Queue, QueueAttributes, list_queues
 from ...core.errors import (
     BrokenQueue,
     DatabaseNotFound,
@@ -25,6 +25,7 @@ from ...core.errors import (
 )
 from ...core.keys import queues_key, worker_key
 from ...core.log_lines import get_logger
+from ...core.queue.pause import pause, paused
 from ...core.queue.replies import read_attributes
 from ...core.transport.call import Argument, Call
 from ...queues import create_call, get_client, queue_on
@@ -135,6 +136,7 @@ def provision(queues: Sequence[WorkQueue]) -> None:
     thousand, and the errors of the connection.
     """
     for part in _slices(queues):
+        _pause_new_shards(part)
         for work_queue, stored in zip(part, _provide([each.queue for each in part]), strict=True):
             with damage_reported():
                 stored = stored or ensure_unless_full(work_queue.queue).attributes()
@@ -146,6 +148,20 @@ def provision(queues: Sequence[WorkQueue]) -> None:
             if stored is None:
                 with damage_reported():
                     ensure_unless_full(target)
+
+
+def _pause_new_shards(queues: Sequence[WorkQueue]) -> None:
+    """Pause the shards among these that do not exist yet, and whose queue is paused in shard 0: it has got more shards.
+
+    Those that exist keep what an operator has chosen for them.
+    """
+    shards = {each.base_name for each in queues if each.settings.shard}
+    missing = shards.difference(list_queues(queues[0].queue.client)) if shards else set[str]()
+    if missing:
+        home = get_client(get_settings().queue(min(missing)).connection)
+        if on_hold := missing & home.run(paused(home.namespace)):
+            client = queues[0].queue.client
+            client.run(pause(client.namespace, *sorted(on_hold)))
 
 
 def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:

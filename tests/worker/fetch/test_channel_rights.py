@@ -98,7 +98,7 @@ def test_worker_whose_login_was_refused_for_a_moment_listens_again_soon_and_name
     with working(poll_interval_s=0.05):
         wait_until(is_heard)
         server.redis.execute_command("ACL", "SETUSER", "mute", "off")
-        server.redis.execute_command("CLIENT", "KILL", "USER", "mute")
+        server.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
         assert refused.wait(90)
         server.redis.execute_command("ACL", "SETUSER", "mute", "on")
 
