@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +25,7 @@ from tests.support import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.urls("tests.browser.progress_pages")]
 
+HAS_HTMX = importlib.util.find_spec("django_htmx") is not None
 BAR = "rsmq-task-progress"
 
 
@@ -109,6 +112,20 @@ def test_a_bar_that_is_put_into_the_page_later_begins_and_one_that_is_taken_out_
     looker.page.get_by_text("8 of 10").wait_for()
     assert looker.page.title() == "Imports SUCCESSFUL"
     assert len({one.url for one in answers}) <= 1
+
+
+@pytest.mark.skipif(not HAS_HTMX and not os.environ.get("CI"), reason="django-htmx, which has HTMX, is not installed")
+def test_a_bar_comes_with_htmx_and_its_end_fetches_the_next_part(looker: Visitor, server: PrivateServer):
+    tell(server, "t1", "READY")
+    looker.open("/with-htmx")
+    looker.page.get_by_role("button", name="Import").click()
+    looker.page.get_by_role("progressbar", name="Import").wait_for()
+    tell(server, "t1", "RUNNING", 4)
+    looker.wait_for_text("4 of 10")
+    assert "300 products" not in looker.text()
+    tell(server, "t1", "SUCCESSFUL", 10)
+    looker.wait_for_text("300 products")
+    looker.wait_for_text("10 of 10")
 
 
 def test_an_address_that_has_expired_is_told(looker: Visitor, server: PrivateServer, monkeypatch: pytest.MonkeyPatch):

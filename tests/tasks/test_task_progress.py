@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 from django.template import Context, Template
 from django.test import AsyncClient, Client, RequestFactory
@@ -189,6 +190,33 @@ async def test_a_stream_has_an_event_for_each_change_and_ends_with_the_task(proj
         else:
             server.redis.hset(record, "status", "FAILED")
     assert seen == [("READY", 0.0, ""), ("RUNNING", 0.5, "a\n\nb"), ("FAILED", 0.5, "a\n\nb")]
+
+
+@pytest.mark.usefixtures("browser")
+async def test_a_stream_keeps_the_language_of_its_request(project: Configure):
+    result = declare(import_pages).enqueue(1)
+    with override("de"):
+        answer: Any = await AsyncClient().get(address_of(result.id, expires_in_s=60), headers=EVENTS)
+    async for chunk in answer.streaming_content:
+        assert json.loads(chunk[6:])["text"] == "Wartet"
+        break
+
+
+async def test_a_coroutine_renders_a_bar_in_a_thread(project: Configure):
+    result = await declare(import_pages).aenqueue(1)
+    assert ">Waiting<" in await sync_to_async(render)(result)
+
+
+@pytest.mark.usefixtures("browser")
+async def test_a_stream_is_not_collected_by_a_middleware_that_compresses(project: Configure, settings: Any):
+    settings.MIDDLEWARE = ["django.middleware.gzip.GZipMiddleware"]
+    result = declare(import_pages).enqueue(1)
+    answer: Any = await AsyncClient().get(
+        address_of(result.id, expires_in_s=60), headers=EVENTS | {"Accept-Encoding": "gzip"}
+    )
+    async for chunk in answer.streaming_content:
+        assert chunk.startswith(b"data: ")
+        break
 
 
 @pytest.mark.usefixtures("browser")
