@@ -41,7 +41,8 @@ class BaseResult(TaskResult):  # type: ignore[type-arg]  # generic only for type
 
         Its end wakes the process; all waits of a process share one connection to the server. Raises TimeoutError after
         `timeout_s` seconds (a number from 0), which cancels nothing; TaskResultDoesNotExist when no result is kept; and
-        TransactionManagementError for a call that is sent when the caller's transaction commits.
+        TransactionManagementError for a call that is sent when the caller's transaction commits. In a coroutine it
+        raises SynchronousOnlyOperation: use await_end().
         """
         backend: Any = self.task.get_backend()
         backend.wait_for_end(self, timeout_s)

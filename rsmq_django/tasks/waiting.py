@@ -17,6 +17,7 @@ from typing import Any
 
 import redis
 from django.db.transaction import TransactionManagementError
+from django.utils.asyncio import async_unsafe
 
 from ..core import Client
 from ..core.errors import RsmqError
@@ -42,6 +43,7 @@ AGAIN_S = 1.0
 Wake = Callable[[], object]
 
 
+@async_unsafe("wait() would stop the event loop with all of its coroutines; use await result.await_end(timeout_s)")
 def wait_for_end(result: Any, timeout_s: float) -> None:
     """Refresh a result until its task has ended. Raises TimeoutError, and TaskResultDoesNotExist."""
     waiting, news = _Waiting(result, timeout_s), threading.Event()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from django.db.transaction import TransactionManagementError
 
@@ -151,6 +152,12 @@ def test_the_time_is_over(project: Configure):
 def test_a_wrong_time_is_refused(project: Configure, wrong: Any):
     with pytest.raises(ValueError, match="timeout_s is .*; it must be a number of seconds from 0"):
         declare(lambda: None).enqueue().wait(wrong)
+
+
+async def test_a_coroutine_is_told_to_await_the_end(project: Configure):
+    result = await declare(lambda: None).aenqueue()
+    with pytest.raises(SynchronousOnlyOperation, match=r"use await result\.await_end\(timeout_s\)"):
+        result.wait(LONG_S)
 
 
 def test_a_result_that_is_not_kept_cannot_be_waited_for(project: Configure, settings: Any):
