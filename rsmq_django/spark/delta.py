@@ -79,6 +79,11 @@ class Table:
         """Return a mark, or None."""
         return None if self._delta is None else self._delta.transaction_version(name)
 
+    @property
+    def version(self) -> int:
+        """Return the number of the last commit; -1 without a table."""
+        return -1 if self._delta is None else int(self._delta.version())
+
     # -- Changes ------------------------------------------------------------------------------------------------------
 
     def commit(
@@ -101,8 +106,8 @@ class Table:
         from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
         assert self._delta is not None, "a table must be opened with create=True for a commit"
-        added, removed = list(added), list(removed)
-        now_ms, started, values = int(time.time() * 1000), time.time() - 1, dict(marks or {})
+        added, removed, before = list(added), list(removed), self.version
+        now_ms, values = int(time.time() * 1000), dict(marks or {})
         if removed or replaces:
             # Delta itself does not notice that two commits remove the same file, if they only move its rows.
             values[REPLACED] = (self.mark(REPLACED) or 0) + 1
@@ -123,16 +128,17 @@ class Table:
             )  # fmt: skip
         except CommitFailedError as error:
             raise CommitConflict(f"{self.uri} was changed by another process; run the step again") from error
-        self.sync(since=started)
+        self.sync(after=before)
         self._delta.update_incremental()
-        if self._delta.version() % CHECKPOINT_EVERY == 0:
+        if self.version % CHECKPOINT_EVERY == 0:
             self._delta.create_checkpoint()
-            self.sync(since=started)
+            self.sync(after=before)
 
-    def sync(self, *, since: float = 0.0) -> None:
-        """Bring the log of commits to the disk: those since a time, in epoch seconds."""
+    def sync(self, *, after: int = -1) -> None:
+        """Bring the log of commits to the disk: those after a version."""
         if self._delta is not None and is_local(self.uri):
-            sync_content(Path(self.uri) / LOG, since=since)
+            # Names begin with the version; times of files may be those of another machine.
+            sync_content(Path(self.uri) / LOG, after=f"{after:020}.z" if after >= 0 else "")
 
     def vacuum(self) -> None:
         """Remove files that no commit has counted for a day, and old commits that a checkpoint contains."""

@@ -34,10 +34,10 @@ def sync_names(directory: Path) -> None:
             sync(above)
 
 
-def sync_content(directory: Path, *, since: float = 0.0) -> None:
-    """Sync a directory's names, and its files that changed since a time (epoch seconds), to disk."""
+def sync_content(directory: Path, *, after: str = "") -> None:
+    """Sync a directory's names, and its files with a greater name than this, to disk."""
     for path in directory.iterdir():
         with suppress(FileNotFoundError):  # removed meanwhile
-            if path.is_file() and path.stat().st_mtime >= since:
+            if path.name > after and path.is_file():
                 sync(path)
     sync(directory)

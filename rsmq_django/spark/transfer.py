@@ -58,11 +58,14 @@ class StreamTransfer:
     on_progress: Callable[[int], None] = lambda rows: None
     stopped: threading.Event = field(default_factory=threading.Event)
     result: Transferred = field(default_factory=Transferred)
+    #: Version of the table that is on the disk, with all commits before it.
+    durable: int = -1
 
     def release_stored(self) -> None:
         """Let Redis forget what a run that died has stored."""
         table = self.lake.open(self.definition, create=True)
         table.sync()
+        self.durable = table.version
         self._release(self.offsets(table))
 
     def run(self, targets: Mapping[str, str] | None = None) -> None:
@@ -80,7 +83,7 @@ class StreamTransfer:
     def _batch(self, targets: Mapping[str, str] | None) -> bool:
         """StreamTransfer one batch; return whether there may be more."""
         table = self.lake.open(self.definition, create=True)
-        begin = self.offsets(table)
+        begin, opened = self.offsets(table), table.version
         try:
             end = self.log.advance_all(begin, self.options.max_rows, targets)
             if end == begin:
@@ -90,6 +93,9 @@ class StreamTransfer:
             files = self._write(table, self.log.ranges(begin, end))
             _count_lost(begin, end, files)
             table.commit(files, marks=_marks(begin, end))
+            if opened > self.durable:  # of another run, which may have died before it synced its commit
+                table.sync(after=self.durable)
+            self.durable = opened + 1
         except CommitConflict:
             return True  # another driver stored these entries
         except Exception as raised:

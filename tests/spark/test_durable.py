@@ -3,13 +3,16 @@
 import datetime as dt
 import errno
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rsmq_django.core import Queue
+from rsmq_django.spark import delta
 from rsmq_django.spark.archive import ArchiveJob
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.delta import Table
@@ -17,6 +20,7 @@ from rsmq_django.spark.drained import drain_queue
 from rsmq_django.spark.durable import sync
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.schemas import EVENTS, drained
+from rsmq_django.spark.transfer import StreamTransfer
 from tests.redis_server import PrivateServer
 from tests.spark.plain import PlainSpark, archive_job, ids_in
 from tests.spark.samples import STREAM, log_events
@@ -86,6 +90,44 @@ def test_commit_of_a_run_that_died_is_on_the_disk_before_the_log_is_trimmed(
 
     assert disk.views(log / f"{1:020}.json") == [60]
     assert (len(ids_in(lake)), server.redis.xlen(STREAM)) == (60, 0)
+
+
+def test_commit_of_another_run_that_dies_meanwhile_is_on_the_disk_before_the_log_is_trimmed(
+    lake: Lake, server: PrivateServer, disk: Disk, monkeypatch: pytest.MonkeyPatch
+):
+    disk.look = lambda: server.redis.xlen(STREAM)
+    begin = StreamTransfer.release_stored
+    others: list[Any] = []
+
+    def before_another(self: StreamTransfer) -> None:
+        begin(self)
+        if not others:
+            others.append(None)
+            log_events(server.redis, 60)
+            with monkeypatch.context() as killed:
+                killed.setattr(Table, "sync", lambda *_, **__: None)
+                killed.setattr(ArchiveJob, "trim", lambda *_: None)
+                archive_job(lake, url=server.url).transfer()
+            log_events(server.redis, 10)
+
+    monkeypatch.setattr(StreamTransfer, "release_stored", before_another)
+    archive_job(lake, url=server.url).transfer()
+
+    log = lake.root / "events" / "_delta_log"
+    assert [set(disk.views(log / f"{version:020}.json")) for version in (1, 2)] == [{70}, {70}]
+    assert (len(ids_in(lake)), server.redis.xlen(STREAM)) == (70, 0)
+
+
+def test_commit_is_on_the_disk_also_where_the_clock_of_the_file_server_is_behind(
+    lake: Lake, server: PrivateServer, disk: Disk, monkeypatch: pytest.MonkeyPatch
+):
+    log_events(server.redis, 60)
+    disk.look = lambda: server.redis.xlen(STREAM)
+    monkeypatch.setattr(delta, "time", SimpleNamespace(time=lambda: time.time() + 3600))
+
+    archive_job(lake, url=server.url).transfer()
+
+    assert disk.views(lake.root / "events" / "_delta_log" / f"{1:020}.json") == [60]
 
 
 def test_drained_messages_leave_redis_when_their_commit_is_on_the_disk(
