@@ -350,6 +350,12 @@ def test_the_blocks_of_the_metrics_and_events_pages_work_together(tmp_path: Path
 
     seen = project.python("from shop.reading import summary; print(summary('default'))")
     assert "2 succeeded, 1 failed" in seen
+    said = project.python(
+        "import logging.config, sys\nfrom shop.logging_settings import LOGGING\n"
+        "LOGGING['handlers']['console']['stream'] = sys.stdout\nlogging.config.dictConfig(LOGGING)\n"
+        "logging.getLogger('shop').warning('hello')\nimport shop.structured, structlog\nstructlog.get_logger().info('hi')"
+    )
+    assert said.splitlines() == ["WARNING -/- hello", '{"event": "hi"}']
     log, runs = [
         t for t in PYTHON_BLOCK.findall((ROOT / "docs" / "how-to" / "events.md").read_text()) if "RSMQ" not in t
     ]

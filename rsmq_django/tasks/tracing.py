@@ -8,6 +8,7 @@ meta "trace". No attribute contains arguments, return values or bodies.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -38,6 +39,7 @@ logger = get_logger(__name__)
 META = "trace"
 SYSTEM = "rsmq"
 NOTHING = nullcontext()
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 #: Attributes that are of one message, not of a series of a metric.
 _OF_METRICS = (
     "messaging.system",
@@ -264,6 +266,18 @@ def _links(metas: Sequence[Mapping[str, Any] | None]) -> list[Link]:
     extract = TraceContextTextMapPropagator().extract
     senders = [get_current_span(extract(carrier)).get_span_context() for carrier in carriers.values()]
     return [Link(sender) for sender in senders if sender.is_valid]
+
+
+def trace_id_of(meta: Mapping[str, Any] | None) -> str:
+    """Return the id of the current trace, or of the one that a message names; "" without one."""
+    if tracer() is not None:
+        from opentelemetry.trace import get_current_span
+
+        current = get_current_span().get_span_context()
+        if current.is_valid:
+            return f"{current.trace_id:032x}"
+    named = _TRACEPARENT.fullmatch(_carrier(meta).get("traceparent", ""))
+    return named[1] if named is not None else ""
 
 
 # -- Attributes -------------------------------------------------------------------------------------------------------
