@@ -25,7 +25,7 @@ from ..spark.errors import PipelineError
 from ..spark.files import is_local
 from ..spark.lake import Lake
 from ..spark.runs import read_runs
-from ..spark.schemas import EVENTS
+from ..spark.schemas import EVENTS, TABLES
 from ..spark.server import Server
 from ..spark.transfer import is_latest_log, read_offset
 
@@ -61,12 +61,18 @@ class Lag:
 
 def examine(config: JobConfig, server: Server) -> Iterator[CheckResult]:
     """Yield the findings, requirements of Spark first."""
+    said: set[str] = set()
     for check in (_packages, _java, _python, lambda: _lake(config.find_lake()), _tables, _recording, _connections):
-        yield from check()
+        for finding in check():
+            said.add(finding.text)
+            yield finding
+    if importlib.util.find_spec("deltalake") is None:
+        return  # the position of the archive is in the lake
     try:
         yield from _redis(config, server)
     except PipelineError as error:
-        yield CheckResult("problem", str(error))
+        if str(error) not in said:
+            yield CheckResult("problem", str(error))
     except RsmqError as error:
         yield CheckResult("problem", f"Redis: {error}", "Start the server, or correct RSMQ['CONNECTIONS'].")
 
@@ -159,13 +165,19 @@ def _python() -> Iterator[CheckResult]:
 
 
 def _lake(lake: Lake) -> Iterator[CheckResult]:
-    try:
-        lake.open(EVENTS)
-    except PipelineError as error:
-        yield CheckResult("problem", str(error))
+    if importlib.util.find_spec("deltalake") is None:
         return
-    except OSError as error:
-        yield CheckResult("problem", f"the lake {lake.uri} cannot be read: {str(error).partition(chr(10))[0]}")
+    problems: list[str] = []
+    for table in TABLES:
+        try:
+            lake.open(table)
+        except (PipelineError, OSError) as error:
+            problems.append(str(error))
+            if not is_local(lake.uri):
+                break  # each table would wait for the same store
+    for text in dict.fromkeys(problems):
+        yield CheckResult("problem", text)
+    if problems:
         return
     if not is_local(lake.uri):
         yield CheckResult("ok", f"the lake {lake.uri} can be read")

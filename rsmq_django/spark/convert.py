@@ -31,14 +31,19 @@ CONVERTED = "converted"
 
 
 def convert(lake: Lake, identity_of: Callable[[str], str]) -> dict[str, int]:
-    """Convert a lake; return the rows of each table. It may be repeated after a crash.
+    """Convert a lake; return the rows of each table. It may be repeated after a crash; another lake stays as it is.
 
     A batch that Spark has not noted as done is left out: its entries are still in Redis. `identity_of` returns the
     identity of a stream, for offsets of versions that did not store it.
     """
-    root, found = lake.root, {}
+    root = lake.root
+    found: dict[str, int] = {}
+    if not lake.is_of_earlier_version():
+        return found  # a Delta table also has files that do not count
     queues = sorted(path.name for path in (root / "drained").glob("*") if path.is_dir())
     for table in (*TABLES, *map(drained, queues)):
+        if table is RUNS:
+            continue  # they were no table
         if (root / table.name).is_dir() or (table is EVENTS and (root / "events_compact").is_dir()):
             found[table.name] = _convert_table(lake, table, identity_of)
     _convert_runs(lake)

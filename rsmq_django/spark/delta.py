@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -121,18 +123,20 @@ class Table:
             stats = json.dumps({"numRecords": file.rows})
             actions.append(AddAction(file.path, file.size, _partition(file), now_ms, not moves_rows, stats))
         properties = CommitProperties(app_transactions=[Transaction(*mark) for mark in values.items()])
-        try:
-            self._delta.create_write_transaction(
-                actions, "append", _schema(self.definition), partition_by=["dt"],
-                commit_properties=properties, post_commithook_properties=_no_hooks(),
-            )  # fmt: skip
-        except CommitFailedError as error:
-            raise CommitConflict(f"{self.uri} was changed by another process; run the step again") from error
+        with _named(self.uri, "changed"):
+            try:
+                self._delta.create_write_transaction(
+                    actions, "append", _schema(self.definition), partition_by=["dt"],
+                    commit_properties=properties, post_commithook_properties=_no_hooks(),
+                )  # fmt: skip
+            except CommitFailedError as error:
+                raise CommitConflict(f"{self.uri} was changed by another process; run the step again") from error
         self.sync(after=before)
-        self._delta.update_incremental()
-        if self.version % CHECKPOINT_EVERY == 0:
-            self._delta.create_checkpoint()
-            self.sync(after=before)
+        with _named(self.uri, "read"):
+            self._delta.update_incremental()
+            if self.version % CHECKPOINT_EVERY == 0:
+                self._delta.create_checkpoint()
+                self.sync(after=before)
 
     def sync(self, *, after: int = -1) -> None:
         """Bring the log of commits to the disk: those after a version."""
@@ -142,10 +146,12 @@ class Table:
 
     def vacuum(self) -> None:
         """Remove files that no commit has counted for a day, and old commits that a checkpoint contains."""
-        if self._delta is not None:
+        if self._delta is None:
+            return
+        options: dict[str, Any] = {"retention_hours": VACUUM_AFTER_HOURS, "enforce_retention_duration": False}
+        options["post_commithook_properties"] = _no_hooks()
+        with _named(self.uri, "vacuumed"):
             self._delta.cleanup_metadata()  # commits before a checkpoint that is on the disk
-            options: dict[str, Any] = {"retention_hours": VACUUM_AFTER_HOURS, "enforce_retention_duration": False}
-            options["post_commithook_properties"] = _no_hooks()
             if self._delta.vacuum(dry_run=True, full=True, **options):
                 self._delta.vacuum(dry_run=False, full=True, **options)
 
@@ -159,15 +165,15 @@ def _no_hooks() -> Any:
 
 def _open(uri: str) -> Any:
     from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
+    from deltalake.exceptions import TableNotFoundError
 
-    try:
-        return DeltaTable(uri)
-    except TableNotFoundError:
-        return None
-    except DeltaError as error:
-        first = str(error).partition("\n")[0]
-        raise PipelineError(f"the table {uri} cannot be read: {first}") from error
+    with _named(uri, "read"):
+        try:
+            return DeltaTable(uri)
+        except TableNotFoundError as error:
+            if "scheme" in str(error):  # an address that deltalake does not know is no empty table
+                raise
+            return None
 
 
 def _create(uri: str, definition: LakeTable) -> Any:
@@ -176,16 +182,42 @@ def _create(uri: str, definition: LakeTable) -> Any:
 
     if is_local(uri):
         Path(uri).mkdir(parents=True, exist_ok=True)
-    try:
-        given: dict[str, Any] = {"partition_by": ["dt"], "configuration": dict(SETTINGS), "name": definition.name}
-        DeltaTable.create(uri, _schema(definition), mode="ignore", **given)
-    except DeltaError:
-        if _open(uri) is None:  # not created by another process at the same time
-            raise
+    with _named(uri, "created"):
+        try:
+            given: dict[str, Any] = {"partition_by": ["dt"], "configuration": dict(SETTINGS), "name": definition.name}
+            DeltaTable.create(uri, _schema(definition), mode="ignore", **given)
+        except DeltaError:
+            if _open(uri) is None:  # not created by another process at the same time
+                raise
     if is_local(uri):
         sync_content(Path(uri) / LOG)
         sync_names(Path(uri))
-    return DeltaTable(uri)
+    return _open(uri)
+
+
+@contextmanager
+def _named(uri: str, doing: str) -> Iterator[None]:
+    """Raise PipelineError with the table, the cause and the next step for an error of deltalake or of the storage."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise PipelineError(f"the table {uri} cannot be {doing}: {_cause(str(error))}; {_remedy(uri)}") from error
+
+
+def _cause(text: str) -> str:
+    """Return the first line of an error and its first and last cause; of an object store's answer, code and message."""
+    first, *others = re.sub(r"\x1b\[\d*m", "", text).splitlines() or ["unknown error"]
+    causes = [line.strip(" \u21b3.") for line in others if "\u21b3" in line]
+    answer = [found[1] for name in ("Code", "Message") if (found := re.search(f"<{name}>([^<]+)</{name}>", text))]
+    return ": ".join(dict.fromkeys([first.partition(". ")[0], *(answer or causes[:1] + causes[-1:])]))[:500]
+
+
+def _remedy(uri: str) -> str:
+    if is_local(uri):
+        return "after a power failure see docs/how-to/pipeline.md, else check the permissions of its directory"
+    return "check the address, and the variables of the storage (docs/how-to/pipeline.md, The lake)"
 
 
 def _schema(definition: LakeTable) -> Any:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 from .columns import arrow_schema
 from .delta import CommitConflict, Table
-from .errors import PipelineError
+from .errors import PipelineError, WrongOption
 from .files import DataFile, is_local, scan_files, write_file, write_files
 from .schemas import TABLES, LakeTable
 
@@ -42,8 +43,14 @@ class Lake:
 
     @classmethod
     def at(cls, place: str | Path) -> Lake:
-        """Return the lake at a path or an address."""
+        """Return the lake at a path or an address. Raises WrongOption for `s3:/bucket`, and for a path with `%20`."""
         text = str(place).removeprefix("file://")
+        if found := re.match(r"([A-Za-z][\w+.-]+)(:/(?!/)|//)", text):
+            raise WrongOption(f"the lake {text!r} is neither a path nor an address; write {found[1]}://...")
+        if is_local(text) and (found := re.search(r"%[0-9A-Fa-f]{2}|\\", text)):
+            raise WrongOption(
+                f"the path {text!r} of the lake contains {found[0]}, which deltalake reads as another one"
+            )
         return cls(str(Path(text).expanduser().absolute()) if is_local(text) else text.rstrip("/"))
 
     @property
@@ -60,9 +67,13 @@ class Lake:
             with suppress(FileExistsError):  # created concurrently by another step
                 self.root.mkdir(mode=0o700)
 
+    def is_of_earlier_version(self) -> bool:
+        """Return whether an earlier version wrote the lake, and no conversion has ended."""
+        return is_local(self.uri) and any((self.root / name).is_dir() for name in OF_EARLIER_VERSIONS)
+
     def refuse_earlier_version(self) -> None:
         """Raise PipelineError for a lake that an earlier version wrote."""
-        if is_local(self.uri) and any((self.root / name).is_dir() for name in OF_EARLIER_VERSIONS):
+        if self.is_of_earlier_version():
             raise PipelineError(
                 f"the lake {self.uri} was written by an earlier version; convert it: manage.py rsmq_pipeline convert"
             )

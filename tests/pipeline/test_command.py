@@ -1,6 +1,7 @@
 """`manage.py rsmq_pipeline`: the steps that need no Java, and the messages about missing parts."""
 
 import datetime as dt
+import importlib.util
 import json
 import sys
 from io import StringIO
@@ -23,13 +24,13 @@ from rsmq_django.spark.job import Pipeline
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import DEFAULT_URL_VARIABLE, Options
 from rsmq_django.spark.runs import StepRun, read_runs
-from rsmq_django.spark.schemas import DEAD_LETTERS, EVENTS
+from rsmq_django.spark.schemas import DEAD_LETTERS, EVENTS, HOURLY, RUNS
 from rsmq_django.spark.server import Server
 from rsmq_django.spark.transfer import marks_of
 from tests.redis_server import PrivateServer
 from tests.spark.samples import log_events
 
-from .conftest import NOON, hour_row, write_events
+from .conftest import DAY, NOON, hour_row, write_events
 
 
 @pytest.fixture
@@ -116,6 +117,30 @@ def test_doctor_wants_every_attempt_in_the_log_only_for_objectives(pipeline, set
 
     wish = "needs every attempt in the log"
     assert "the last successes of each task are logged" in said and wish not in said and wish in with_objectives
+
+
+def test_doctor_without_deltalake_names_the_extra_and_ends(pipeline, monkeypatch: pytest.MonkeyPatch):
+    find_spec = importlib.util.find_spec
+    with monkeypatch.context() as without:
+        without.setattr(importlib.util, "find_spec", lambda name: None if name == "deltalake" else find_spec(name))
+        without.setitem(sys.modules, "deltalake", None)  # an import raises ModuleNotFoundError
+
+        code, said = pipeline("doctor")
+
+    assert code == 1
+    assert "deltalake\n         pip install 'rsmq-django[spark]'" in said
+
+
+def test_doctor_names_each_table_that_cannot_be_read_once(pipeline, lake):
+    for table in (HOURLY, EVENTS, RUNS):
+        lake.append(table, DAY, [])
+        newest = max((lake.root / table.name / "_delta_log").glob("*.json"))
+        newest.write_bytes(newest.read_bytes()[:99])
+
+    code, said = pipeline("doctor")
+
+    assert code == 1
+    assert [said.count(f"/{name} cannot be read: ") for name in ("events", "hourly", "runs")] == [1, 1, 1]
 
 
 def test_doctor_reports_that_the_lake_cannot_be_written(pipeline, tmp_path):

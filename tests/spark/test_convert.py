@@ -147,7 +147,8 @@ def test_conversion_that_died_is_completed_by_the_next_one(
     def die(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for place in ("marks_of", "_convert_runs"):  # before and after the tables were committed
+    # Before and after the tables were committed, and when there is a table of runs without rows.
+    for place in ("marks_of", "_convert_runs", "as_row"):
         with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
             killed.setattr(conversion, place, die)
             convert(lake, identity_of)
@@ -155,6 +156,15 @@ def test_conversion_that_died_is_completed_by_the_next_one(
     assert convert(lake, identity_of)["events"] == 24
     assert len(ids_in(lake)) == len(set(ids_in(lake))) == 24
     assert len(read_runs(lake)) == 1
+
+
+def test_rows_that_were_replaced_do_not_come_back_in_a_lake_that_needs_no_conversion(lake: Lake):
+    for waiting in (1, 2, 3):
+        lake.write_day(DEPTH, DAY, [{"queue": "mail", "waiting": waiting}])
+
+    assert convert(lake, str) == {}
+
+    assert [row["waiting"] for row in lake.read_day(DEPTH, DAY).to_pylist()] == [3]
 
 
 def test_damaged_notes_of_an_earlier_version_are_named(

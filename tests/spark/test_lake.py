@@ -127,6 +127,34 @@ def test_file_of_an_older_schema_reads_as_nulls(lake: Lake):
     assert (row["entry_id"], row["fingerprint"]) == ("1-1", None)
 
 
+@pytest.mark.parametrize("place", ["s3:/bucket/lake", "s3//bucket/lake", "file:/srv/lake", "/srv/a%20b", "/srv/a\\b"])
+def test_place_that_is_neither_a_path_nor_an_address_is_refused(place: str):
+    with pytest.raises(WrongOption, match="of the lake|the lake"):
+        Lake.at(place)
+
+
+@pytest.mark.parametrize("place", ["/srv/a b", "/srv/a:b", "/srv//lake", "lake", "/srv/90%", "s3://bucket/lake"])
+def test_place_that_can_be_a_lake_is_one(place: str):
+    assert Lake.at(place).uri in (place, str(Path(place).absolute()))
+
+
+def test_scheme_that_is_unknown_is_named_and_is_no_empty_lake():
+    with pytest.raises(PipelineError, match="s4://bucket/lake/depth cannot be read: Unknown scheme: s4; check the add"):
+        Lake.at("s4://bucket/lake").days(DEPTH)
+
+
+def test_table_with_a_damaged_log_is_named_with_the_cause_in_one_sentence(lake: Lake):
+    lake.write_day(DEPTH, DAY, [])
+    newest = max((lake.root / "depth" / "_delta_log").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:99])
+
+    with pytest.raises(
+        PipelineError, match="/depth cannot be read: .*; after a power failure see docs/how-to"
+    ) as raised:
+        lake.days(DEPTH)
+    assert "\n" not in str(raised.value)
+
+
 def test_lake_of_an_earlier_version_is_refused_and_left_alone(lake: Lake):
     (lake.root / "events_compact").mkdir(parents=True)
 

@@ -19,7 +19,7 @@ from rsmq_django.core.transport.streams import name_log
 from rsmq_django.spark import transfer
 from rsmq_django.spark.archive import ArchiveJob
 from rsmq_django.spark.delta import Table
-from rsmq_django.spark.errors import DataLoss
+from rsmq_django.spark.errors import DataLoss, PipelineError
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.schemas import EVENTS
 from rsmq_django.spark.server import Server
@@ -294,6 +294,22 @@ def test_two_drivers_that_are_killed_again_and_again_store_each_event_once(place
 
     assert_stored_once(lake, sent)
     assert server.redis.xlen(STREAM) == 0
+
+
+def test_bucket_that_does_not_exist_is_named_with_the_next_step(s3: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+    for name, value in s3.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(PipelineError) as raised:
+        Lake.at("s3://lakse/lake").days(EVENTS)
+
+    said = str(raised.value)
+    assert said.startswith("the table s3://lakse/lake/events cannot be read: ")
+    assert said.endswith(
+        "NoSuchBucket: The specified bucket does not exist; check the address, and the variables of the storage "
+        "(docs/how-to/pipeline.md, The lake)"
+    )
+    assert "\x1b" not in said and "\n" not in said
 
 
 def test_lake_in_an_object_store_is_compacted_and_expires(

@@ -229,8 +229,10 @@ class Command(SuggestingCommand):
         from ...core.transport.streams import name_log
         from ...spark.convert import convert
 
-        server = _server(config)
-        for table, rows in convert(config.find_lake(), lambda stream: server.run(name_log(stream))).items():
+        lake, server = config.find_lake(), _server(config)
+        if not lake.is_of_earlier_version():
+            self.stdout.write(f"the lake {lake.uri} was not written by an earlier version: nothing to convert")
+        for table, rows in convert(lake, lambda stream: server.run(name_log(stream))).items():
             self.stdout.write(f"{table:16} {rows:>12,} rows")
         return DONE
 
