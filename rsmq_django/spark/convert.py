@@ -1,4 +1,4 @@
-"""Conversion of the lakes of earlier versions: their directories become Delta tables, in place. Files stay as they are.
+"""Conversion of the lakes of earlier versions: their directories become Delta tables, in place, without rewriting rows.
 
 {lake}/events/dt=2026-11-20/b=q3f2a91c4-000012/part-*.parquet   by query and batch; drained/{queue}/ the same
 {lake}/events_compact/dt=2026-11-18/*.parquet, _done            `_done` names files, and the batches in them
@@ -13,7 +13,7 @@ import datetime as dt
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,8 @@ def _convert_table(lake: Lake, definition: LakeTable, identity_of: Callable[[str
         checkpoints = [Checkpoint(path) for path in _checkpoints(lake, definition)]
         unfinished = {name for checkpoint in checkpoints for name in checkpoint.unfinished(Path(table.uri))}
         if definition is EVENTS:
-            paths = [*_compacted(lake, table), *_raw(table, unfinished | _compacted_batches(lake))]
+            compacted = list(_compacted(lake, table))
+            paths = [*compacted, *_raw(table, unfinished | _compacted_batches(lake), compacted)]
         else:
             paths = list(_raw(table, unfinished))
         files = [_data_file(table, path) for path in paths]
@@ -81,14 +82,19 @@ def _checkpoints(lake: Lake, definition: LakeTable) -> list[Path]:
 # -- Files -------------------------------------------------------------------------------------------------------------
 
 
-def _raw(table: Table, left_out: set[str]) -> Iterator[Path]:
-    """Yield the files of a table, but for those in directories with these names."""
+def _raw(table: Table, left_out: set[str], compacted: Collection[Path] = ()) -> Iterator[Path]:
+    """Yield the files of a table, but for the compacted ones, and those in directories with these names.
+
+    Files are moved out of directories of batches: polars takes `b=...` in a path for another column.
+    """
     for path in sorted(Path(table.uri).glob("dt=*/**/*.parquet")):
-        parts = path.relative_to(table.uri).parts
+        day, *parts = path.relative_to(table.uri).parts
         is_hidden = any(part.startswith((".", "_")) for part in parts)
-        is_compacted = table.definition is EVENTS and len(parts) == 2
-        if not is_hidden and not is_compacted and path.stat().st_size and not left_out.intersection(parts):
-            yield path
+        if is_hidden or path in compacted or not path.stat().st_size or left_out.intersection(parts):
+            continue
+        target = Path(table.uri) / day / "-".join(parts).removeprefix("b=")
+        os.replace(path, target)
+        yield target
 
 
 def _done(lake: Lake) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -114,6 +114,9 @@ def test_converted_lake_has_each_event_once_and_the_archive_continues_behind_the
     assert lake.open(drained("mail")).read()["body"].to_pylist() == [b"order"]
     assert [(run.id, run.rows_in, run.lost) for run in read_runs(lake)] == [("7", 20, 2)]
     assert not list(lake.root.glob("_*")) + list(lake.root.glob("events_compact"))
+    # Readers of other projects take each name=value of a path for a column.
+    paths = [file.path for table in (EVENTS, DEPTH, drained("mail")) for file in lake.open(table).files]
+    assert len(paths) == 5 and all(path.count("=") == 1 for path in paths)
 
     job = archive_job(lake, url=server.url)
     job.transfer()
