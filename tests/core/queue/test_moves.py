@@ -22,6 +22,7 @@ from rsmq_django.core.queue.moves import (
     remove,
     reschedule,
 )
+from rsmq_django.core.queue.transfers import Transfer
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -510,3 +511,12 @@ def test_redrive_makes_no_result_where_none_is_kept(client: Client, queue: Queue
 
     assert server.redis.keys("*result*") == []
     assert len(seen_in(other)) == 2
+
+
+@pytest.mark.parametrize(("limit", "ids", "expected"), [(None, 0, 5), (3, 0, 3), (9, 0, 5), (None, 4, 4), (2, 4, 2)])
+def test_so_many_messages_are_expected_as_there_are_within_the_limit(
+    client: Client, queue: Queue, limit: int | None, ids: int, expected: int
+):
+    sent = queue.send_many([b"x"] * 5)
+
+    assert Transfer(client, queue.name, ids=sent[:ids], limit=limit).expected() == expected
