@@ -14,6 +14,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone
 
+from rsmq_django.core import Connection
 from rsmq_django.outbox import replicas
 from rsmq_django.outbox.models import OutboxMessage
 from rsmq_django.outbox.relay import Relay
@@ -193,6 +194,26 @@ def test_row_of_a_durable_queue_is_noted_as_sent_when_it_is_confirmed(
     wait_until(relay.relay_waiting)
     assert waiting() == 0
     assert (messages(primary), messages(replica)) == (1, 1)
+
+
+def test_row_stays_while_the_server_forgets_its_scripts_again_and_again(
+    greet: Task, primary: Server, replica: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    exchange = Connection.exchange_with_one_node
+
+    def forget_and_exchange(connection: Connection, commands: Any) -> Any:
+        primary.redis.script_flush()
+        return exchange(connection, commands)
+
+    greet.enqueue("first")
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "exchange_with_one_node", forget_and_exchange)
+        assert Relay().relay_waiting() == 0
+    assert waiting() == 1
+    assert f"has changed its mind {replicas.TRIES} times about who carries out a call" in caplog.text
+
+    wait_until(Relay().relay_waiting)
+    assert (waiting(), messages(primary)) == (0, 1)
 
 
 def test_missing_permission_to_wait_is_logged_once(

@@ -218,6 +218,16 @@ def test_record_is_plain_enough_for_programs_in_other_languages(server: PrivateS
     assert record[b"message"].decode().endswith(sent.id)
 
 
+def test_errors_of_another_program_without_an_attempt_are_left_out(server: PrivateServer, backend):
+    sent = declare(max_attempts=1)(lambda: 1 / 0).enqueue()
+    work()
+    server.redis.hset(f"rsmq::result:{sent.id}", mapping={"error:": "x", "error:last": "x", "worker:1e3": "x"})
+
+    result = backend.get_result(sent.id)
+
+    assert [error.exception_class for error in result.errors] == [ZeroDivisionError]
+
+
 @pytest.mark.parametrize("settlement", ["returns", "is tried again", "dies"])
 def test_result_key_of_another_type_does_not_block_settlements(server: PrivateServer, backend, settlement: str):
     runs: list[int] = []

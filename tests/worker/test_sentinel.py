@@ -141,6 +141,17 @@ def test_user_of_the_sentinels_needs_each_of_its_rights(topology: SentinelTopolo
         wait_until(lambda: listener.drain())
 
 
+def test_stopped_watch_has_no_socket(topology: SentinelTopology):
+    watch = PrimaryWatch(get_client().connection)
+    watch.stop()
+    watch.reconnect_if_due()
+    assert watch.descriptor is not None
+
+    watch.stop()
+
+    assert watch.descriptor is None
+
+
 def test_worker_without_sentinels_watches_nothing(configure: Configure):
     configure()
     ensure_queue("default")

@@ -79,7 +79,9 @@ def test_age_of_a_queue_is_that_of_its_first_ready_message(
     client.run(sample("rsmq", "jobs", at_s=time.time()))
 
     fields = server.redis.hgetall(next(iter(server.redis.keys("rsmq::stats:*"))))
+    depth = read_series(client, ["jobs"], since_s=time.time() - 60)["jobs"][-1].depth
     assert (int(fields[b"=messages"]), int(fields[b"=ready"])) == (ready + 2, ready)
+    assert depth is not None and depth.oldest_ready_s == (int(fields[b"=oldest_ms"]) / 1000 if ready else None)
     assert 5000 <= int(fields[b"=oldest_ms"]) < 65_000 if ready else fields[b"=oldest_ms"] == b"0"
 
 

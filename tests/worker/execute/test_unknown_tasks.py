@@ -22,7 +22,16 @@ from rsmq_django.worker.lease.inflight import send_heartbeats
 from rsmq_django.worker.supervise.control import ProcessControl
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
-from tests.worker.workshop import Configure, dead_letters, declare, send_raw, the_dead_letter, work
+from tests.worker.workshop import (
+    Configure,
+    dead_letters,
+    declare,
+    new_worker,
+    queue_source,
+    send_raw,
+    the_dead_letter,
+    work,
+)
 
 PATH = f"{__name__}.greet"
 
@@ -104,6 +113,17 @@ def test_waits_of_such_a_call_grow(graceful: None, server: PrivateServer, monkey
 
     assert all(2**number / 2 <= wait <= 2**number for number, wait in enumerate(waits[:6]))
     assert all(30 <= wait <= 60 for wait in waits[6:])
+
+
+@pytest.mark.parametrize(("grace_s", "waits"), [(0, False), (1, True)])
+def test_without_a_grace_it_does_not_wait(graceful: None, settings: Any, grace_s: int, waits: bool):
+    grace(settings, seconds=grace_s)
+    send_call()
+    (delivery,) = queue_source(new_worker()).exchange(1)
+
+    wait_s = unknown_tasks.unknown_task_wait_s(delivery, now_ms=delivery.message.first_received_ms or 0.0)
+
+    assert (wait_s is not None) == waits
 
 
 def test_it_is_a_dead_letter_when_its_grace_is_over(graceful: None, settings: Any):

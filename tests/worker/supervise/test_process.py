@@ -24,6 +24,7 @@ from rsmq_django.worker.supervise.process import (
     USED_UP,
     Child,
     ProcessSlot,
+    describe_exit,
 )
 from rsmq_django.worker.supervise.recovery import Death
 from rsmq_django.worker.supervise.supervisor import Supervisor, SupervisorOptions
@@ -108,6 +109,20 @@ def test_only_a_process_that_failed_by_itself_makes_the_next_one_wait(
     seconds = [wait_after(supervisor, code, ended=ended) for _ in range(3)]
 
     assert seconds[0] == 0 and (seconds[2] > 0) == waits
+
+
+@pytest.mark.parametrize(
+    ("code", "description"),
+    [
+        (ENDED, "exit status 0"),
+        (BROKEN, f"exit status {BROKEN}"),
+        (INTERRUPTED, "exit status 80 (a function was interrupted in it)"),
+        (-9, "signal 9 (SIGKILL)"),
+        (UNKNOWN_END, "an unknown exit status: other code has reaped it"),
+    ],
+)
+def test_end_of_a_process_is_described_by_its_signal_or_exit_status(code: int, description: str):
+    assert describe_exit(code) == description
 
 
 def test_process_that_lived_for_a_second_ends_the_waiting(make_supervisor: MakeSupervisor):
