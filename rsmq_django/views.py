@@ -74,7 +74,9 @@ def task_progress(request: HttpRequest, signed: str) -> HttpResponseBase:
 
 def find_state(task_id: str) -> TaskState | None:
     """Return the state of a task, also of one that is in the outbox; None for an unknown one."""
-    return state_of(task_id) or _in_outbox(task_id)
+    found = state_of(task_id) or _in_outbox(task_id)
+    # Again, because a relay may have sent it to Redis between the two reads.
+    return state_of(task_id) if found is None and has_outbox() else found
 
 
 def shown(state: TaskState | None) -> dict[str, Any]:
@@ -113,7 +115,7 @@ async def _events(task_id: str, language: str | None) -> AsyncIterator[bytes]:
     ends_at, said, said_at = time.monotonic() + LONGEST_STREAM_S, "", time.monotonic()
     while time.monotonic() < ends_at:
         try:
-            state = await astate_of(task_id) or await sync_to_async(_in_outbox)(task_id)
+            state = await astate_of(task_id) or await sync_to_async(find_state)(task_id)
         except RsmqError:
             return  # the browser asks again, later each time
         with override(language):

@@ -86,8 +86,14 @@ def _progress(text: str, at_ms: str | None) -> Progress | None:
     try:
         said = json.loads(text)
         done, total = _number(said["done"]), said["total"]
-        return Progress(done, None if total is None else _number(total), str(said["note"]), as_time(at_ms))
-    except (ValueError, TypeError, KeyError, RecursionError):  # nothing yet, or another program wrote it
+        return Progress(done, None if total is None else _number(total), _note(said["note"]), as_time(at_ms))
+    except (
+        ArithmeticError,
+        ValueError,
+        TypeError,
+        KeyError,
+        RecursionError,
+    ):  # nothing yet, or another program wrote it
         return None
 
 
@@ -95,3 +101,7 @@ def _number(said: Any) -> float:
     if isinstance(said, bool) or not isinstance(said, (int, float)) or not math.isfinite(said):
         raise ValueError(f"{said!r} is not a number")
     return said
+
+
+def _note(said: Any) -> str:
+    return str(said).encode("utf-8", "replace").decode()  # JSON may have halves of pairs, which no page can contain

@@ -44,8 +44,13 @@ def task_progress(context: Any, result: Any, label: str = "", expires_in_s: floa
         "label": label,
         "now": shown(_state_now(task_id)),
         "is_first": is_first,
-        "nonce": context.get("csp_nonce") or getattr(context.get("request"), "csp_nonce", ""),
+        "nonce": _nonce(context) if is_first else "",
     }
+
+
+def _nonce(context: Any) -> str:
+    nonce = context.get("csp_nonce")  # Django's is made by str(), and false before
+    return str(getattr(context.get("request"), "csp_nonce", "") if nonce is None else nonce)
 
 
 def _state_now(task_id: str) -> TaskState | None:

@@ -70,6 +70,19 @@ def test_script_and_style_of_a_page_with_nonces_have_one(project: Configure):
         assert render(result, **context).count('nonce="a&amp;b"') == 2
 
 
+def test_a_nonce_that_nothing_has_asked_for_yet_is_asked_for(project: Configure):
+    class Nonce:
+        """As Django's LazyNonce: false until it is made."""
+
+        def __bool__(self) -> bool:
+            return False
+
+        def __str__(self) -> str:
+            return "made-now"
+
+    assert render(declare(import_pages).enqueue(1), csp_nonce=Nonce()).count('nonce="made-now"') == 2
+
+
 def test_a_page_with_several_bars_loads_the_script_once(project: Configure):
     result = declare(import_pages).enqueue(1)
     text = "{% load rsmq %}{% for each in results %}{% task_progress each %}{% endfor %}"
@@ -111,9 +124,13 @@ def test_a_running_task_has_a_part_of_the_bar_or_a_moving_one(
         ({"done": float("nan"), "total": 4, "note": ""}, None, ""),
         ({"done": True, "total": 4, "note": ""}, None, ""),
         (["another", "program"], None, ""),
+        ({"done": 10**400, "total": 4, "note": ""}, None, ""),
+        ({"done": 1, "total": 4, "note": "half of a pair: \ud800"}, 0.25, "1 of 4"),
     ):
         server.redis.hset(f"rsmq::result:{result.id}", mapping={"status": "RUNNING", "progress": json.dumps(said)})
-        answer = browser.get(source_of(render(result))).json()
+        html = render(result)
+        assert html.encode(), "no page can contain half of a pair"
+        answer = browser.get(source_of(html)).json()
         assert (answer["value"], answer["figures"], answer["text"]) == (value, figures, "Running")
 
 
@@ -131,6 +148,17 @@ def test_a_result_that_is_gone_ends_the_bar(project: Configure, browser: Client)
     html = render("of-long-ago")
     assert 'data-status="UNKNOWN"' in html and "No longer known" in html
     assert browser.get(source_of(html)).json()["status"] == "UNKNOWN"
+
+
+def test_a_call_that_a_relay_sends_meanwhile_is_found(
+    project: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    def sent_meanwhile(task_id: str) -> None:
+        server.redis.hset(f"rsmq::result:{task_id}", "status", "READY")
+
+    monkeypatch.setattr(views, "has_outbox", lambda: True)
+    monkeypatch.setattr(views, "_in_outbox", sent_meanwhile)
+    assert 'data-status="READY"' in render("of-the-outbox")
 
 
 def test_a_dropped_call_has_the_bar_of_the_one_that_runs(project: Configure, server: PrivateServer):
