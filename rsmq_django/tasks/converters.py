@@ -336,7 +336,7 @@ def _of_tuple(arguments: Sequence[Any], made: dict[type, Fields]) -> Converter:
 
 def _of_container(origin: type, arguments: Sequence[Any], made: dict[type, Fields]) -> Converter | None:
     inner = converter_of(arguments[-1], made)
-    if inner is None:
+    if inner is None or origin.__module__ not in ("builtins", "collections.abc"):  # a project's own class
         return None
     if len(arguments) == 2:
         return Values(inner) if issubclass(dict, origin) and arguments[0] is str else None

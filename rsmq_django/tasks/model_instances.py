@@ -35,7 +35,7 @@ class InstanceConverter:
             self._key(value)
             return value
         key = getattr(value, self._pk.attname)
-        if key is None:
+        if key is None or (value._state.adding and self._pk.has_default()):
             raise WrongValue.text(f"is an unsaved {self.kind.__name__}; save it before the call")
         return f"{self._label}:{key}"
 
@@ -46,7 +46,10 @@ class InstanceConverter:
     def read_all(self, values: Sequence[Any]) -> list[Any]:
         """Return the instances that a list names, in one query. Raises MissingObject."""
         keys = [self._key(value) for value in values]
-        rows = self.kind._base_manager.using(router.db_for_write(self.kind)).in_bulk(keys)
+        try:
+            rows = self.kind._base_manager.using(router.db_for_write(self.kind)).in_bulk(keys)
+        except OverflowError:  # larger than any key of SQLite
+            rows = {}
         for key in keys:
             if key not in rows:
                 raise MissingObject(f"{self._label}:{key} does not exist any more")

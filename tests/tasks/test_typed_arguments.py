@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, NewType
-from uuid import UUID
+from typing import TYPE_CHECKING, Annotated, Any, NewType, Protocol, TypeVar
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import models
+from django.test.utils import isolate_apps
 
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.reliable_queues import task_body
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     from rsmq_django.nowhere import OnlyForTypeCheckers  # type: ignore[import-not-found]  # no such module
 
 
+T_co = TypeVar("T_co", covariant=True)
+
+
 class Colour(enum.Enum):
     RED = "red"
     BLUE = "blue"
@@ -56,6 +61,19 @@ class Item:
     due: date | None = None
     parts: list[Item] = field(default_factory=list)
     note: str = ""
+
+
+@dataclass
+class Even:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number % 2:
+            raise ArithmeticError(self.number)
+
+
+class Source(Protocol[T_co]):
+    def next(self) -> T_co: ...
 
 
 class Parcel:
@@ -134,7 +152,9 @@ def test_a_value_becomes_json_and_the_json_the_value(hint: Any, value: Any, plai
 
 
 @pytest.mark.parametrize(
-    "hint", [int, str, list[int], dict[str, Any], Any, date | str, date | datetime, dict[int, date], set[date], bytes]
+    "hint",
+    [int, str, list[int], dict[str, Any], Any, date | str, date | datetime, dict[int, date], set[date], bytes]
+    + [Source[date]],
 )
 def test_an_annotation_without_one_meaning_changes_nothing(hint: Any):
     assert converter_of(hint) is None
@@ -314,11 +334,15 @@ def test_a_return_value_is_read_as_it_was_returned(project: Configure):
     def wrong() -> Decimal:
         return "no number"  # type: ignore[return-value]  # an annotation that is not true
 
-    results = [price.enqueue(DAY), wrong.enqueue()]
+    @declare
+    def refused() -> Even:
+        return {"number": 1}  # type: ignore[return-value]  # as above
+
+    results = [price.enqueue(DAY), wrong.enqueue(), refused.enqueue()]
     assert work()
     for result in results:
         result.refresh()
-    assert [result.return_value for result in results] == [[Decimal("1.50")], "no number"]
+    assert [result.return_value for result in results] == [[Decimal("1.50")], "no number", {"number": 1}]
 
 
 def test_equal_calls_of_a_unique_task_are_found_by_their_json(project: Configure):
@@ -455,6 +479,15 @@ def test_a_call_whose_row_is_gone_is_a_dead_letter_at_once(queues: Kit, got: lis
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("key", [10**30, f"auth.user:{10**30}"])
+def test_a_key_larger_than_any_key_is_of_no_row(queues: Kit, got: list[Any], key: Any):
+    promoting(got).enqueue(key)
+    assert len(queues.run()) == 1
+    (letter,) = queues.dead_letters()
+    assert letter.failure is not None and letter.failure.reason == "missing_object"
+
+
+@pytest.mark.django_db
 def test_a_call_whose_row_is_gone_is_deleted_by_choice(queues: Kit, got: list[Any]):
     user, promote = User.objects.create(username="ada"), promoting(got, missing_objects=DISCARD)
     result = promote.enqueue(user)
@@ -485,6 +518,21 @@ def test_a_message_cannot_name_another_class(queues: Kit, got: list[Any], name: 
 def test_an_instance_that_is_not_saved_is_refused(queues: Kit, got: list[Any]):
     with pytest.raises(TypeError, match="argument 'user' is an unsaved User; save it before the call"):
         promoting(got).enqueue(User(username="ada"))
+
+
+@isolate_apps("rsmq_django")
+def test_an_instance_that_has_its_key_before_it_is_saved_is_refused():
+    class Order(models.Model):  # noqa: DJ008 - shown nowhere
+        key = models.UUIDField(primary_key=True, default=uuid4)
+
+        class Meta:
+            app_label = "rsmq_django"
+
+    converter = converter_of(Order)
+    assert converter is not None
+    with pytest.raises(ValueError, match="is an unsaved Order; save it before the call"):
+        converter.write(Order())
+    assert converter.write(Order.from_db("default", ["key"], [KEY])) == f"rsmq_django.order:{KEY}"
 
 
 @pytest.mark.parametrize("choice", ["drop", True])
