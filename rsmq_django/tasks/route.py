@@ -130,11 +130,12 @@ def _find_route(task: Task[..., Any], lane: int | None, shard: int | None = None
         safe_size_bytes=settings.max_size_bytes if settings.max_size_bytes >= 0 else MAX_BODY_BYTES,
         request=_request(queue, channel, waiting, keeps_result) if is_plain and task.run_after is None else None,
         max_attempts=max_attempts,
-        enqueue_on_commit=_enqueue_on_commit(task),
+        enqueue_on_commit=enqueue_on_commit_of(task),
     )
 
 
-def _enqueue_on_commit(task: Task[..., Any]) -> bool | str:
+def enqueue_on_commit_of(task: Task[..., Any]) -> bool | str:
+    """Return the database whose transaction calls wait for: True for the default one, an alias, or False for none."""
     own: bool | str | None = getattr(task.get_backend(), "enqueue_on_commit", None)  # other backends have none
     return get_settings().tasks.enqueue_on_commit if own is None else own
 

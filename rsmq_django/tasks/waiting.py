@@ -27,7 +27,7 @@ from ..core.log_lines import get_logger
 from ..core.transport.call import Call
 from .compat import TaskResultDoesNotExist
 from .results import await_end, read_record
-from .route import result_ttl_s
+from .route import enqueue_on_commit_of, result_ttl_s
 from .sending import is_in_transaction
 from .shards import clients_for
 
@@ -191,7 +191,7 @@ class _Waiting:
                     f"task {task.module_path} keeps no results, so nobody can wait for its end: {place} is 0. Set "
                     f"result_ttl_s of the task to a number of seconds [{self._result.id}]"
                 ) from error
-            if is_in_transaction():
+            if is_in_transaction(enqueue_on_commit_of(task)):
                 raise self._not_sent() from error
             raise
 

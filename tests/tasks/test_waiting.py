@@ -21,6 +21,7 @@ from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, t
 from rsmq_django.tasks.results import await_end
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
+from tests.tasks.test_backend_options import configure_backend
 from tests.worker.workshop import Configure, declare, work, working
 
 #: Longer than any wait of these tests, and shorter than their deadline.
@@ -244,6 +245,22 @@ def test_a_call_that_waits_for_the_commit_cannot_end_before(configure: Configure
     assert result.wait(LONG_S).status == TaskResultStatus.SUCCESSFUL
     with transaction.atomic():
         assert result.wait(LONG_S).status == TaskResultStatus.SUCCESSFUL
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("of_backend", [True, False])
+def test_the_backend_decides_whether_a_call_waits_for_the_commit(
+    configure: Configure, server: PrivateServer, settings: Any, of_backend: bool
+):
+    configure(on_commit=not of_backend)
+    configure_backend(settings, default={"enqueue_on_commit": of_backend})
+    error = TransactionManagementError if of_backend else TaskResultDoesNotExist
+
+    with transaction.atomic():
+        result = declare(lambda: None).enqueue()
+        server.redis.delete(f"rsmq::result:{result.id}")
+        with pytest.raises(error):
+            result.wait(LONG_S)
 
 
 def test_without_a_subscription_the_record_is_looked_at(
