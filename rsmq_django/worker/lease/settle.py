@@ -148,9 +148,11 @@ def keep_results(
     log: str = "",
 ) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned, and keeps their results."""
+    namespace, worker_id = work_queue.queue.client.namespace, settlements[0].worker_id
     keys = [*_final_keys(work_queue, log)]
-    args: list[Argument] = [*removals(over), work_queue.name, settlements[0].worker_id]
-    namespace = work_queue.queue.client.namespace
+    own: list[tuple[str, str, str]] = []
+    values: list[str] = []
+    last: list[tuple[int, int, int]] = []
     for settlement in settlements:
         execution, outcome = settlement.execution, settlement.outcome
         delivery, ended_ms, envelope = execution.delivery, execution.finished_ms, execution.envelope
@@ -161,8 +163,22 @@ def keep_results(
         began_ms = ended_ms if delivery.started_ms is None else delivery.started_ms
         keys.append(result_key(namespace, envelope.id))
         message = delivery.message
-        args += (message.id, message.receive_count, delivery.attempt, execution.keep_result_s)
-        args += (f"{began_ms:.3f}", f"{ended_ms:.3f}", value)
+        own.append((message.id, f"{began_ms:.3f}", f"{ended_ms:.3f}"))
+        values.append(value)
+        last.append((message.receive_count, delivery.attempt, execution.keep_result_s))
+    args: list[Argument] = [*removals(over), work_queue.name, worker_id]
+    if last.count(last[0]) < len(last):
+        args.append(0)
+        for words, value, words_of_attempt in zip(own, values, last, strict=True):
+            args += (*words, value, *words_of_attempt)
+    elif values.count(values[0]) < len(values):
+        args += (3, *last[0])
+        for words, value in zip(own, values, strict=True):
+            args += (*words, value)
+    else:  # mostly none of the functions has returned anything
+        args += (4, values[0], *last[0])
+        for words in own:
+            args += words
     args += events
     read = _read_refused(len(settlements))
     return Call("tasks/worker/keep_results", tuple(keys), tuple(args), read, True, work_queue.name)

@@ -104,6 +104,38 @@ def kinds() -> list[str]:
     return [event.kind for event in get_client().run(following("rsmq"))]
 
 
+@pytest.mark.parametrize(
+    ("values", "attempts"),
+    [("777", (1, 1, 1)), ("789", (1, 1, 1)), ("777", (1, 2, 1))],
+    ids=["all have everything in common", "other values", "other attempts"],
+)
+def test_results_that_are_kept_together_are_each_their_own(
+    project: Configure, server: PrivateServer, values: str, attempts: tuple[int, ...]
+):
+    declare(returns_seven).enqueue_many([[]] * 3)
+    worker = new_worker(worker_id="w-1")
+    (source,) = worker.sources
+    assert isinstance(source, QueueSource)
+    settlements: list[Settlement] = []
+    for value, attempt, delivery in zip(values, attempts, source.exchange(3), strict=True):
+        execution = Execution(delivery, sink=source, notifier=worker.notifier)
+        delivery.attempt, delivery.started_ms = attempt, float(len(settlements))
+        execution.finished_ms, execution.keep_result_s = 10.0 + len(settlements), 1000 * attempt
+        settlements.append(Settlement(execution, Succeeded(value)))
+
+    (together,) = settle_calls(settlements)
+    verdicts = get_client().run(together.call)
+
+    assert verdicts == [SettleResult.DONE] * 3
+    for number, (value, attempt, settlement) in enumerate(zip(values, attempts, settlements, strict=True)):
+        (key,) = settlement.result_keys
+        fields = {name.decode(): text.decode() for name, text in server.redis.hgetall(key).items()}
+        assert (fields["value"], fields[f"worker:{attempt}"]) == (value, "w-1")
+        assert (fields["attempted_ms"], fields["finished_ms"]) == (f"{number}.000", f"1{number}.000")
+        assert server.redis.ttl(key) == pytest.approx(1000 * attempt, abs=60)
+        assert fields["message"] == settlement.delivery.message.id
+
+
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_call_that_is_repeated_after_a_lost_reply_has_no_second_effect(
     held: Execution, server: PrivateServer, name: str

@@ -1,12 +1,9 @@
 -- Store the result of a message whose function returned.
---   key: hash, its result record; at: index in ARGV of id, receive count, attempt, seconds to keep the record, begin and
---   end (ms), value; body: the message's, or false
+--   key: hash, its result record; id: of the message; body: the message's, or false; attempt: its number; keep_s: seconds
+--   to keep the record
 --#include parts/results
 --#include parts/announce_end
-local RESULT_WORDS = 7
-
-local function keep_result(key, at, queue, worker, body)
-  local id, receive_count, attempt, keep_s, began_ms, ended_ms, value = unpack(ARGV, at, at + RESULT_WORDS - 1)
+local function keep_result(key, queue, worker, id, body, began_ms, ended_ms, value, receive_count, attempt, keep_s)
   local is_ours, awaited_by = is_own(key, id, queue)
   if not is_ours then return end
   local is_first = attempt == "1"
