@@ -379,6 +379,9 @@ def test_the_view_of_the_monitoring_page_takes_its_token_from_a_file(
 
     assert said.split() == ["200", "401"]
 
+    monkeypatch.delenv("METRICS_TOKEN_FILE")
+    assert project.python("from shop.urls import urlpatterns\nprint(urlpatterns)") == "[]\n", "a worker has no token"
+
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_json_in_the_documentation_is_json(page: Path) -> None:
