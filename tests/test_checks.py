@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from django.core import checks
+from django.core import checks, mail
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
@@ -383,11 +383,13 @@ def test_tasks_are_not_imported_where_no_backend_is_ours(tasks_module: Callable[
 # -- Warnings ------------------------------------------------------------------------------------------------------
 
 
-def test_an_embedded_server_in_production_is_a_warning(settings):
+def test_an_embedded_server_in_production_is_a_warning_and_in_a_test_run_none(settings, monkeypatch):
     settings.RSMQ = {"CONNECTIONS": {"default": {"EMBEDDED": True}}}
     settings.BASE_DIR = "/project"
-
     settings.DEBUG = False
+    assert found() == [], "test runners switch DEBUG off"
+
+    monkeypatch.delattr(mail, "outbox")
     in_production = the_only_one()
     settings.DEBUG = True
     in_development = found()
