@@ -353,7 +353,8 @@ def test_the_blocks_of_the_metrics_and_events_pages_work_together(tmp_path: Path
     said = project.python(
         "import logging.config, sys\nfrom shop.logging_settings import LOGGING\n"
         "LOGGING['handlers']['console']['stream'] = sys.stdout\nlogging.config.dictConfig(LOGGING)\n"
-        "logging.getLogger('shop').warning('hello')\nimport shop.structured, structlog\nstructlog.get_logger().info('hi')"
+        "logging.getLogger('shop').warning('hello')\n"
+        "import shop.structured, structlog\nstructlog.get_logger().info('hi')"
     )
     assert said.splitlines() == ["WARNING -/- hello", '{"event": "hi"}']
     log, runs = [
@@ -532,6 +533,7 @@ def test_the_blocks_of_the_page_about_progress_bars_work_together(tmp_path: Path
     settings += "ROOT_URLCONF = 'shop.urls'\nALLOWED_HOSTS = ['testserver']\nSTATIC_URL = 'static/'\n"
     settings += "INSTALLED_APPS += ['django.contrib.staticfiles', 'django.contrib.sessions']\n"
     settings += "MIDDLEWARE = ['django.contrib.sessions.middleware.SessionMiddleware']\n"
+    settings += "MIDDLEWARE += ['django.middleware.csrf.CsrfViewMiddleware']\n"
     settings += "SESSION_ENGINE = 'django.contrib.sessions.backends.signed_cookies'\n"
     settings += "TEMPLATES = [{'BACKEND': 'django.template.backends.django.DjangoTemplates', 'APP_DIRS': True}]\n"
     project.write("settings.py", settings)
@@ -541,8 +543,9 @@ import re
 from django.contrib.staticfiles import finders
 from django.test import Client
 from rsmq_django.testing import Kit
-web = Client()
-page = web.post("/start", follow=True).content.decode()
+web = Client(enforce_csrf_checks=True)
+(token,) = re.findall('csrfmiddlewaretoken" value="(.*?)"', web.get("/imported").content.decode())
+page = web.post("/start", {"csrfmiddlewaretoken": token}, follow=True).content.decode()
 (source,), files = re.findall('data-src="(.*?)"', page), re.findall('"/static/(.*?)"', page)
 before = web.get(source).json()
 Kit().run()
