@@ -224,7 +224,7 @@ ci: ## run all checks of continuous integration
 	-@$(MAKE) -s --no-print-directory environments
 	@$(PYTHON) tools/run_parts.py lint+docs $(TEST_PARTS)
 
-bench: $(INSTALLED) ## measure this project against the capacity of the server (QUICK=1: two minutes, else half an hour)
+bench: $(INSTALLED) ## measure this project against the capacity of the server (QUICK=1: three minutes, else half an hour)
 	@$(BIN)/python -m benchmarks --size $(if $(QUICK),quick,full) $(ARGS)
 
 bench-peers: $(INSTALLED) $(BENCH_PEERS) ## measure this project and other task queues (QUICK=1)

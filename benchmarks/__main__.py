@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from .candidates import OURS, Candidate
-from .figures import costs, delays, honesty, reliable, throughput, topics
+from .figures import costs, counts, delays, honesty, reliable, throughput, topics
 from .peers import installed_peers
 from .places import RESULTS_DIR
 from .report import report
@@ -37,8 +37,11 @@ OUR_FIGURES: dict[str, Callable[[Run], None]] = {
     "makespan": delays.makespan,
     "reliable": reliable.reliable_queues,
     "topics": topics.topics,
+    "instructions": counts.instructions,
 }
 PEER_FIGURES = {"drain": throughput.drains, "enqueue": throughput.enqueues, "latency": delays.latencies}
+#: What a run with peers measures: with the figures of ours alone that the goals Q1 to Q9 need.
+FIGURES_WITH_PEERS = (*PEER_FIGURES, "server", "instructions")
 
 
 def main() -> None:
@@ -62,7 +65,7 @@ def main() -> None:
 
 def measure(run: Run, only: list[str], peers: list[Candidate]) -> None:
     """Take one round."""
-    for name in only or (PEER_FIGURES if peers else OUR_FIGURES):
+    for name in only or (FIGURES_WITH_PEERS if peers else OUR_FIGURES):
         OUR_FIGURES[name](run)
         for peer in peers if name in PEER_FIGURES else ():
             PEER_FIGURES[name](run, peer)

@@ -28,8 +28,12 @@ class Sizes:
     crash_tasks: int
     crash_every_s: float
     makespan_tasks: int
+    #: Whose instructions are counted; none means all.
+    features: tuple[str, ...] = ()
 
 
+#: One that a task can use or not, and the other sources of work: counting all takes some minutes.
+FEW_FEATURES = ("none of them", "tags", "reliable queue", "topic")
 TINY = Sizes(
     name="tiny",
     rounds=1,
@@ -47,6 +51,7 @@ TINY = Sizes(
     crash_tasks=500,
     crash_every_s=0.05,
     makespan_tasks=32,
+    features=FEW_FEATURES,
 )
 QUICK = Sizes(
     name="quick",
@@ -65,6 +70,7 @@ QUICK = Sizes(
     crash_tasks=10_000,
     crash_every_s=0.3,
     makespan_tasks=800,
+    features=FEW_FEATURES,
 )
 FULL = Sizes(
     name="full",

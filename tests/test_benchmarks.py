@@ -13,12 +13,14 @@ from threading import Barrier
 import pytest
 
 from benchmarks import compiling, features, guard
-from benchmarks.__main__ import OUR_FIGURES
+from benchmarks.__main__ import OUR_FIGURES, PEER_FIGURES, measure
 from benchmarks.accounting import RECORD
-from benchmarks.goals import COUNTED, MEASURED_APART, NEEDS_PEERS, goals
+from benchmarks.goals import MEASURED_APART, NEEDS_PEERS, NEEDS_VALGRIND, goals
 from benchmarks.peers import PEERS
 from benchmarks.report import report
 from benchmarks.results import Results, Sample
+from benchmarks.run import Run
+from benchmarks.sizes import TINY
 from benchmarks.ticks import TickFile
 from tests.redis_server import PrivateServer
 
@@ -194,12 +196,17 @@ def test_smallest_run_measures_every_figure_and_judges_every_goal(tmp_path):
 
     assert done.returncode == 0, done.stderr
     results = Results.load(path)
-    assert list(dict.fromkeys(sample.figure for sample in results.samples)) == list(OUR_FIGURES)
+    without_instructions = guard.cannot_count() is not None
+    expected = [figure for figure in OUR_FIGURES if not (figure == "instructions" and without_instructions)]
+    assert list(dict.fromkeys(sample.figure for sample in results.samples)) == expected
     assert all(sample.values for sample in results.samples)
     without_value = [goal for goal in goals(results) if goal.read(results) is None]
     if shutil.which("cc") is None:  # no reference client: its ratios are left out
         without_value = [goal for goal in without_value if "L_" not in goal.text]
-    assert {goal.missing for goal in without_value} == {NEEDS_PEERS, MEASURED_APART, COUNTED}
+    assert {goal.missing for goal in without_value} == {
+        *(NEEDS_PEERS, MEASURED_APART),
+        *([NEEDS_VALGRIND] if without_instructions else []),
+    }
     assert results.median(("crash", "rsmq_django", "kill -9 of everything"), "lost") == 0
 
 
@@ -238,6 +245,39 @@ def test_least_round_is_judged_beside_the_median():
 
     verdicts = [line for line in lines if "Q1" in line and "drain, 1 thread / L_cycle" in line]
     assert ["NOT REACHED" in line for line in verdicts] == [False, True]
+
+
+def counted(feature: str, **counts: float) -> Sample:
+    """Return what was counted of a feature."""
+    return Sample(figure="instructions", who="rsmq_django", case=feature, round=1, values=counts, reference={})
+
+
+def test_instructions_beside_features_and_of_other_sources_are_judged():
+    results = Results()
+    results.add(counted("none of them", plain_send=80.0, plain_work=100.0))
+    results.add(counted("tags", plain_send=80.0, plain_work=102.0, work=160.0))
+    results.add(counted("limit", plain_send=79.0, plain_work=100.0, work=290.0))
+    results.add(counted("topic", work=105.0))
+    results.add(counted("reliable queue", work=130.0))
+
+    lines = report(results).splitlines()
+
+    verdicts = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| Q")]
+    assert [cells[3:] for cells in verdicts if cells[0] in ("Q8", "Q9")] == [
+        ["1", "reached"], ["1.02", "NOT REACHED"], ["1.3", "NOT REACHED"], ["1.05", "reached"],
+    ]  # fmt: skip
+
+
+def test_run_with_peers_measures_ours_for_all_goals_of_the_next_versions(monkeypatch):
+    measured: list[str] = []
+    for name in OUR_FIGURES:
+        monkeypatch.setitem(OUR_FIGURES, name, lambda run, name=name: measured.append(name))
+    for name in PEER_FIGURES:
+        monkeypatch.setitem(PEER_FIGURES, name, lambda run, peer: None)
+
+    measure(Run(TINY, Results()), [], [PEERS[0]])
+
+    assert measured == ["drain", "enqueue", "latency", "server", "instructions"]
 
 
 def test_missed_goal_is_reported():
