@@ -35,9 +35,10 @@ MODULES = {
         "outbox.models",
         "telemetry.metrics",
         "telemetry.logs",
+        "telemetry.task_logs",
         "telemetry.instrumentor",
     ]
-    + ["contrib.sentry", "views"],
+    + ["contrib.sentry"],
     "Without Django": ["core", "core.topic", "core.reliable", "core.errors", "core.doctor"],
     "Statistics and the event log": [
         "core.stats.history",

@@ -10,12 +10,12 @@ from ..tasks.running import current_run
 from ..tasks.tracing import trace_id_of
 from .logs import PREFIX
 
-__all__ = ["TaskFilter", "add_task_fields"]
+__all__ = ["TaskFieldsFilter", "add_task_fields"]
 
 NAMES = ("task", "task_id", "attempt", "queue", "trace_id")
 
 
-class TaskFilter(logging.Filter):
+class TaskFieldsFilter(logging.Filter):
     """Adds fields to the records of any logger: `rsmq_task`, `_task_id`, `_attempt`, `_queue` and `_trace_id`.
 
     For handlers: a filter of a logger does not see the records of the loggers below it. Refuses no record, and changes

@@ -16,8 +16,8 @@ import structlog
 
 from rsmq_django.tasks.tracing import trace_id_of
 from rsmq_django.telemetry.logs import JsonFormatter
-from rsmq_django.telemetry.task_logs import TaskFilter, add_task_fields
-from tests.worker.workshop import declare, configure, own_registries, patient_workers, project, send_raw, work  # noqa: F401
+from rsmq_django.telemetry.task_logs import TaskFieldsFilter, add_task_fields
+from tests.worker.workshop import configure, declare, own_registries, patient_workers, project, send_raw, work  # noqa: F401
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
@@ -40,7 +40,7 @@ class KeptRecords(logging.Handler):
 @pytest.fixture
 def handler() -> Iterator[KeptRecords]:
     handler = KeptRecords()
-    handler.addFilter(TaskFilter())
+    handler.addFilter(TaskFieldsFilter())
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
@@ -102,7 +102,7 @@ def test_damaged_trace_is_no_field(damaged: object):
 def test_format_that_names_the_fields_works_outside_of_a_task():
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.addFilter(TaskFilter(outside="-"))
+    handler.addFilter(TaskFieldsFilter(outside="-"))
     handler.setFormatter(logging.Formatter("%(rsmq_task_id)s/%(rsmq_attempt)s %(rsmq_trace_id)s %(message)s"))
     logger.addHandler(handler)
     try:
@@ -127,10 +127,12 @@ def test_fields_of_a_record_are_not_changed(handler: KeptRecords):
 
 def test_events_of_structlog_have_the_fields_too():
     seen: list[dict[str, Any]] = []
-    own = structlog.wrap_logger(
-        structlog.PrintLogger(io.StringIO()),
-        processors=[add_task_fields, lambda _logger, _name, event: seen.append(dict(event)) or "kept"],
-    )
+
+    def keep(_logger: object, _method_name: str, event: dict[str, Any]) -> str:
+        seen.append(dict(event))
+        return "kept"
+
+    own = structlog.wrap_logger(structlog.PrintLogger(io.StringIO()), processors=[add_task_fields, keep])
 
     @declare
     def send():
@@ -152,7 +154,7 @@ def test_filter_can_be_named_in_the_logging_of_the_settings():
 from django.conf import settings
 settings.configure(INSTALLED_APPS=["rsmq_django"], RSMQ={}, LOGGING={
     "version": 1,
-    "filters": {"task": {"()": "rsmq_django.telemetry.task_logs.TaskFilter", "outside": "-"}},
+    "filters": {"task": {"()": "rsmq_django.telemetry.task_logs.TaskFieldsFilter", "outside": "-"}},
     "formatters": {"line": {"format": "%(rsmq_task_id)s %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "filters": ["task"], "formatter": "line"}},
     "root": {"handlers": ["console"]},
