@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +42,14 @@ class KeptTransport(Transport):  # type: ignore[misc]  # mypy does not follow th
     @property
     def transactions(self) -> list[dict[str, Any]]:
         return self.of_type("transaction")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def logging_is_python_s_afterwards() -> Iterator[None]:
+    """Sentry replaces a method of all loggers for as long as the process lives."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging.Logger, "callHandlers", logging.Logger.callHandlers)
+        yield
 
 
 @pytest.fixture
