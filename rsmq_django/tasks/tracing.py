@@ -9,6 +9,7 @@ meta "trace". No attribute contains arguments, return values or bodies.
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -52,6 +53,10 @@ _OF_METRICS = (
 )
 
 
+#: Maximum time that a process which ends gives the SDK to send what it has collected.
+FLUSH_WITHIN_S = 2.0
+
+
 @dataclass(slots=True)
 class SendSpan:
     """The span of a send, and what is measured with it."""
@@ -80,6 +85,33 @@ def tracer() -> Tracer | None:
         )
         return None
     return trace.get_tracer("rsmq_django", tracer_provider=instrumentation.tracer_provider)
+
+
+def flush() -> None:
+    """Let the SDK send the spans and metrics that it has collected, for two seconds at most."""
+    if tracer() is None:
+        return
+    # The SDK's own limit is for less than the whole, and a collector that is down is asked repeatedly.
+    thread = threading.Thread(target=_flush_providers, daemon=True)
+    thread.start()
+    thread.join(FLUSH_WITHIN_S)
+
+
+def _flush_providers() -> None:
+    from opentelemetry import metrics, trace
+
+    providers = (
+        instrumentation.tracer_provider or trace.get_tracer_provider(),
+        instrumentation.meter_provider or metrics.get_meter_provider(),
+    )
+    for provider in providers:
+        # Only the SDK has it, not the API.
+        force_flush = getattr(provider, "force_flush", None)
+        if force_flush is not None:
+            try:
+                force_flush()
+            except Exception as error:
+                logger.warning("OpenTelemetry has not sent what it had collected: %s", error)
 
 
 def _forget_tracer() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...core.log_lines import get_logger
+from ...tasks import tracing
 from ...tasks.middleware import chain
 from ...tasks.registry import largest_batch
 from ...tasks.topic_task import TopicTask, registered_topic_tasks
@@ -236,6 +237,8 @@ def _flush() -> None:
         middleware = chain()
         if middleware is not None:
             middleware.flush()
+    with contextlib.suppress(Exception):  # likewise
+        tracing.flush()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -21,6 +21,7 @@ from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Postpone, call, group
 from rsmq_django.tasks.tracing import server_attributes, tracer
 from rsmq_django.telemetry.instrumentor import RsmqInstrumentor
+from rsmq_django.worker.supervise.process import flush_output
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, send_raw, work
 
@@ -414,3 +415,16 @@ count.enqueue()
 
     assert done.returncode == 0, done.stderr
     assert ("install rsmq-django[otel]" in done.stderr) == is_on
+
+
+def test_process_that_ends_sends_the_spans_and_metrics_that_the_sdk_has_collected(
+    traced: InMemorySpanExporter, measured: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch
+):
+    flushed: list[str] = []
+    monkeypatch.setattr(trace.get_tracer_provider(), "force_flush", lambda: flushed.append("spans"), raising=False)
+    monkeypatch.setattr(metrics.get_meter_provider(), "force_flush", lambda: flushed.append("metrics"), raising=False)
+    monkeypatch.setattr("logging.shutdown", lambda: flushed.append("log"))
+
+    flush_output(may_hang=False)
+
+    assert flushed == ["spans", "metrics", "log"]
