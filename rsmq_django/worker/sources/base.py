@@ -70,7 +70,9 @@ class BaseSource(CommonSource, ABC):
         """Accept an outcome for the next exchange. The code that runs executions wakes the worker afterwards."""
         if execution.hard_timeout_s is not None:
             self._lift_limit(execution)
-        execution.finished_ms = (execution.ended_at or time.monotonic()) * 1000 + self.clock.offset_ms
+        ended_ms = (execution.ended_at or time.monotonic()) * 1000 + self.clock.offset_ms
+        # The clock may have been corrected since the start of the attempt: nothing ends before it began.
+        execution.finished_ms = max(ended_ms, execution.delivery.started_ms or 0.0)
         self.pending.settlements.append(Settlement(execution, outcome))
 
     def abandon(self, execution: Execution) -> None:

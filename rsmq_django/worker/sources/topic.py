@@ -142,7 +142,7 @@ class TopicGroupSource(CommonSource):
             return  # given back while it ran: another consumer may have it
         if execution.hard_timeout_s is not None:
             self._lift_limit(execution)
-        execution.finished_ms = self.clock.now_ms()
+        execution.finished_ms = max(self.clock.now_ms(), execution.delivery.started_ms or 0.0)
         self._settled.append(Settlement(execution, outcome))
 
     def note_failed_call(self, members: Sequence[AttemptState], error: BaseException) -> None:
