@@ -228,15 +228,26 @@ class FaultProxy:
     async def _shut_down(self) -> None:
         self._is_closing = True
         self._open_gates()
-        self._server.close()
-        for _ in range(TURNS_TO_ACCEPT):  # a connection that was accepted in this turn has its task some turns later
-            await asyncio.sleep(0)
+        await close_server(self._server)
         while self._tasks:
             for client in list(self._clients):
                 _reset(client)
             await asyncio.wait(self._tasks, timeout=0.1)
         await self._server.wait_closed()
         await abort_transports(self._loop)
+
+
+async def close_server(server: asyncio.Server) -> None:
+    """Close a server when the connections that it has accepted have their transports and tasks.
+
+    Python 3.11 leaves the socket of an accepted connection open when its server closes before it has a transport.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    for _ in range(TURNS_TO_ACCEPT):
+        await asyncio.sleep(0)
+    server.close()
 
 
 async def abort_transports(loop: asyncio.AbstractEventLoop) -> None:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.fault_proxy import abort_transports
+from tests.fault_proxy import abort_transports, close_server
 
 CHUNK_BYTES = 65_536
 
@@ -107,7 +107,7 @@ class TlsProxy:
         """End all connections and the thread."""
 
         async def end() -> None:
-            self._server.close()
+            await close_server(self._server)
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
