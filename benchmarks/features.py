@@ -19,12 +19,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rsmq_django.core import ids
+
 from .instructions import CannotCount, count_parts, part
 from .places import ROOT
 from .server import Server
 
-#: What lies in between costs no more than the tasks: connecting, starting threads and ending are in both.
-FEW, MANY = 30, 90
+#: What lies in between costs no more than the tasks: connecting, starting threads and ending are in both. Ids are drawn
+#: DRAWN_AT_ONCE at a time, and the difference contains whole draws.
+MANY = 90
+FEW = MANY - ids.DRAWN_AT_ONCE
 #: Python rewrites functions while they run for the first hundreds of times: so many tasks before all, and before each.
 FIRST_WARM_UP, WARM_UP = 800, 100
 #: Each count is the least of this many.
@@ -241,6 +245,7 @@ def _count(name: str, send: Send, *, batch: int = 1) -> None:
     _worker().run()
     for turn in range(ROUNDS):
         for number in (FEW * batch, MANY * batch):
+            ids._drawn.clear()
             with part(f"{name}/send/{number}/{turn}"):
                 _send(send, number)
             _level()
