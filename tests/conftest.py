@@ -148,8 +148,8 @@ def _server_of_the_kit_belongs_to_no_test() -> Iterator[None]:
 
 @pytest.fixture
 def mid_minute() -> None:
-    """Begin well before the end of a minute (so also of an hour and a day), for tests of what is counted by them."""
-    wait_until(lambda: time.time() % 60 < 50)
+    """Begin after the first seconds of a minute and well before its end (so also of an hour and a day)."""
+    wait_until(lambda: 3 <= time.time() % 60 < 50)
 
 
 @pytest.fixture

@@ -318,7 +318,7 @@ def test_planned_time_that_another_program_wrote_stops_no_other_schedule(
     ran: list[str], server: PrivateServer, score: float
 ):
     schedules.add("hourly", NOTE, every_s=3600)
-    schedules.add("odd", NOTE, every_s=3600, missed="skip")
+    schedules.add("odd", NOTE, every_s=3600, missed="skip", missed_after_s=1)
     let_pass(server, "hourly", seconds=3600)
     server.redis.zadd(DUE, {"odd": score})
 
@@ -400,7 +400,7 @@ def test_worker_that_starts_corrects_a_next_time_that_cannot_be_right(ran: list[
 
 
 def test_counts_that_another_program_left_let_an_entry_fire_once(ran: list[str], server: PrivateServer):
-    schedules.add("hourly", NOTE, every_s=3600)
+    schedules.add("hourly", NOTE, every_s=3600, missed_after_s=1)
     let_pass(server, "hourly", seconds=5 * 3600)
     server.redis.hset("rsmq::schedule:state", mapping={"fired:hourly": "often", "skipped:hourly": "1e20"})
 
