@@ -19,7 +19,7 @@ from sentry_sdk.integrations.logging import ignore_logger
 from ..conf.settings import get_settings
 from ..tasks.middleware import SentCall
 from ..tasks.running import CurrentTask
-from ..worker.outcomes import Dead, Succeeded
+from ..worker.outcomes import Cancelled, Dead, Succeeded
 
 __all__ = ["Sentry"]
 
@@ -93,7 +93,7 @@ class Sentry:
         """Check in at the monitor of the schedule when the call has ended."""
         if isinstance(outcome, Succeeded):
             self._check_in(run, "ok")
-        elif isinstance(outcome, Dead):
+        elif isinstance(outcome, (Dead, Cancelled)):  # Sentry has no status of its own for a cancelled one
             self._check_in(run, "error")
 
     def on_dead_letter(self, run: CurrentTask, outcome: Any) -> None:

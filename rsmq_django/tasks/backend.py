@@ -194,8 +194,9 @@ class RSMQBackend(BaseTaskBackend):
         """Return a result from Redis, from any process.
 
         A dropped call of a unique task has the result of the existing call. Raises
-        TaskResultDoesNotExist for an unknown id, and after the result's time to live.
+        TaskResultDoesNotExist for an unknown id, for what cannot be one, and after the result's time to live.
         """
+        _check_can_be_id(result_id)
         result = self._find(result_id)
         if result is None and has_outbox():
             # Again, because a relay may have sent it to Redis between the two reads.
@@ -206,6 +207,7 @@ class RSMQBackend(BaseTaskBackend):
 
     async def aget_result(self, result_id: str) -> TaskResult[..., Any]:
         """See get_result()."""
+        _check_can_be_id(result_id)
         result = await self._afind(result_id)
         if result is None and has_outbox():
             result = await sync_to_async(self._find_in_outbox)(result_id) or await self._afind(result_id)
@@ -325,6 +327,11 @@ def _is_elsewhere(record: Mapping[str, str]) -> bool:
 
 def _body_of(record: Mapping[str, str]) -> bytes:
     return record.get("body", "").encode("utf-8", "surrogateescape")
+
+
+def _check_can_be_id(result_id: object) -> None:
+    if not isinstance(result_id, str) or not result_id.isprintable():
+        raise TaskResultDoesNotExist(f"no result {result_id!r}: an id is a text of printable characters, `result.id`")
 
 
 def _does_not_exist(result_id: str) -> Exception:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +56,7 @@ def read_backend_options(alias: str, given: Any) -> BackendOptions:
             continue
         try:
             valid[name] = _checked(name, value)
-        except (ImportError, ValueError) as error:
+        except ValueError as error:
             problems.append((f"{where}[{name!r}] cannot be used", f"{error}."))
     own = {name: value for name, value in valid.items() if name != ENQUEUE_ON_COMMIT}
     try:
@@ -80,12 +80,21 @@ def _checked(name: str, value: Any) -> Any:
 
 def _imported(value: Any) -> Any:
     if isinstance(value, str):
-        return import_string(value)
+        try:
+            return import_string(value)
+        except Exception as error:  # no dotted path, or code of the project, which may raise anything
+            said = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{shown(value)} is not the dotted path of a function or class: {said}") from error
     return tuple(map(_imported, value)) if isinstance(value, list | tuple) else value
 
 
-def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the options of a task; options that are left out have the defaults of its backend."""
+def with_defaults(
+    given: Mapping[str, Any], defaults: Mapping[str, Any], *, named: Container[str]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the options of a task; options that are left out have the defaults of its backend.
+
+    An option in `named` was written down, so that it counts also with its built-in value.
+    """
     for name, value in given.items():
-        is_left_out = name in defaults and value is getattr(_DEFAULTS, name)
+        is_left_out = name in defaults and name not in named and value is getattr(_DEFAULTS, name)
         yield name, defaults[name] if is_left_out else value

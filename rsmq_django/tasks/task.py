@@ -69,12 +69,15 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     ack: Ack = "batch"
     aliases: Sequence[str] = ()
     durability: Durability | Literal[False] | None = None
+    #: Names of options that were written down, with the built-in value, too: defaults of the backend spare them.
+    named_options: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     options: TaskOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in OPTION_NAMES}
         defaults = getattr(self.get_backend(), "task_defaults", None)  # other backends have none
-        options = TaskOptions(**(dict(with_defaults(given, defaults)) if defaults else given))
+        named = self.named_options
+        options = TaskOptions(**(dict(with_defaults(given, defaults, named=named)) if defaults else given))
         if options.unique is not None:
             options.unique.check(self.func, self.module_path)
         check_limit_names(options.limits, self.func, self.module_path)
@@ -134,7 +137,9 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         changed: Any = BaseTask.using(
             self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend
         )
-        return cast("Task[P, R]", replace(changed, **options) if options else changed)
+        if options:
+            changed = replace(changed, named_options=self.named_options | options.keys(), **options)
+        return cast("Task[P, R]", changed)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
         """Send one call when the surrounding transaction commits, or at once when there is none."""
@@ -308,7 +313,10 @@ def task(
                 raise TypeError(f"a task has no option {name!r}. {nearest(name, known)}")
         task_class = task_backends[backend].task_class
         # Another backend (for example Django's immediate one in tests) does not have our options.
-        ours = options if issubclass(task_class, Task) else {k: v for k, v in options.items() if k in DJANGO_OPTIONS}
+        if issubclass(task_class, Task):
+            ours = {**options, "named_options": frozenset(options)}
+        else:
+            ours = {name: value for name, value in options.items() if name in DJANGO_OPTIONS}
         # Django 6.0 has no defaults for these two.
         given = {"priority": 0, "run_after": None, **ours}
         return task_class(func=function, queue_name=queue_name, backend=backend, **given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import os
 import subprocess
@@ -286,6 +287,16 @@ def test_result_on_another_connection_is_found(settings, redis_url):
 def test_unknown_id_is_named(backend):
     with pytest.raises(TaskResultDoesNotExist, match="no result 'nobody'"):
         backend.get_result("nobody")
+
+
+@pytest.mark.parametrize("wrong", [7, None, b"0123", ["0123"], "\ud800", "a\0b"])
+def test_what_cannot_be_an_id_is_a_result_that_does_not_exist(backend, wrong: Any):
+    with pytest.raises(TaskResultDoesNotExist, match="an id is a text of printable characters"):
+        backend.get_result(wrong)
+    with pytest.raises(TaskResultDoesNotExist, match="an id is a text of printable characters"):
+        asyncio.run(backend.aget_result(wrong))
+    with pytest.raises(TaskResultDoesNotExist, match="an id is a text of printable characters"):
+        declare(lambda: None).get_result(wrong)
 
 
 @pytest.mark.parametrize("value", ["no JSON", "{", "[" * 100_000, "", "NaN-", "\ud800"])
