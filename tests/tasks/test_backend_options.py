@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
+import tests
 from rsmq_django.queues import ensure_queue
 from rsmq_django.tasks import exponential, fixed
 from rsmq_django.tasks.backend_options import TASK_OPTIONS, read_backend_options
-from rsmq_django.tasks.options import TaskOptions
+from rsmq_django.tasks.options import DEFAULT_BACKOFF, TaskOptions
 from tests.worker.workshop import Configure, declare
 
 BACKEND = "rsmq_django.tasks.backend.RSMQBackend"
@@ -68,6 +71,68 @@ def test_option_of_a_task_takes_precedence_over_its_backend(project: Configure, 
 
     assert (options.max_attempts, options.backoff) == (2, own)
     assert declare(lambda: None).using(max_attempts=3).options.max_attempts == 3
+
+
+BUILT_IN: dict[str, Any] = {
+    "max_attempts": None,
+    "backoff": DEFAULT_BACKOFF,
+    "retry_on": BaseException,
+    "give_up_on": (),
+    "timeout_s": None,
+    "hard_timeout_s": None,
+    "result_ttl_s": None,
+    "expires_in_s": None,
+    "ack": "batch",
+}
+OTHERS: dict[str, Any] = {
+    "max_attempts": 9,
+    "backoff": slowly,
+    "retry_on": OSError,
+    "give_up_on": KeyError,
+    "timeout_s": 30,
+    "hard_timeout_s": 60,
+    "result_ttl_s": 0,
+    "expires_in_s": 3600,
+    "ack": "each",
+}
+
+
+@pytest.mark.parametrize("name", TASK_OPTIONS)
+def test_option_that_a_task_names_has_the_built_in_value_when_that_is_written(
+    project: Configure, settings: Any, name: str
+):
+    configure_backend(settings, default={name: OTHERS[name]})
+
+    declared = declare(**{name: BUILT_IN[name]})(lambda: None)
+
+    assert getattr(declared.options, name) == BUILT_IN[name]
+    assert getattr(declared.using(priority=5).options, name) == BUILT_IN[name], "also in copies"
+    assert getattr(pickle.loads(pickle.dumps(declared.using(tags=["a"]))).options, name) == BUILT_IN[name]
+    assert getattr(declare(lambda: None).options, name) == OTHERS[name]
+
+
+def test_single_call_can_have_the_built_in_value_of_an_option(project: Configure, settings: Any):
+    configure_backend(settings, default={"expires_in_s": 3600})
+    declared = declare(lambda: None)
+
+    assert declared.using(expires_in_s=None).using(tags=["a"]).options.expires_in_s is None
+    assert declared.options.expires_in_s == 3600
+
+
+@pytest.mark.parametrize("path", ["..", "..x", "", ".", "a..b", "os.path.nope", "tests.raises_at_import.backoff"])
+@pytest.mark.parametrize("name", ["backoff", "retry_on"])
+def test_path_that_cannot_be_imported_is_a_problem_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, path: str
+):
+    (tmp_path / "raises_at_import.py").write_text("1 / 0\n")
+    monkeypatch.setattr("tests.__path__", [*tests.__path__, str(tmp_path)])
+
+    found = read_backend_options("default", {name: [path] if name == "retry_on" else path})
+
+    ((said, hint),) = found.problems
+    assert said == f"TASKS['default']['OPTIONS'][{name!r}] cannot be used"
+    assert hint.startswith(f"{path!r} is not the dotted path of a function or class: ")
+    assert found.task_defaults == {}
 
 
 def test_task_that_is_sent_by_another_backend_has_the_options_of_that_one(project: Configure, settings: Any):
