@@ -14,9 +14,10 @@ from sentry_sdk.transport import Transport
 
 from rsmq_django.contrib.sentry import Sentry
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Postpone, Retry
+from rsmq_django.tasks import Postpone, Retry, cancel, current_task, is_cancelled
 from rsmq_django.worker.supervise.process import flush_output
 from tests.redis_server import PrivateServer
+from tests.support import wait_until
 from tests.tasks.schedules import let_pass, new_scheduler, own_declarations  # noqa: F401
 from tests.worker.workshop import Configure, declare, send_raw, work
 
@@ -226,6 +227,26 @@ def test_calls_of_schedules_check_in_at_their_monitor(
     assert began["check_in_id"] == ended["check_in_id"]
     assert ended["duration"] is not None
     assert began["monitor_config"] == {"schedule": {"type": "interval", "value": 60, "unit": "minute"}}
+
+
+@pytest.mark.usefixtures("mid_minute", "own_declarations")
+def test_cancelled_call_of_a_schedule_closes_its_check_in(sentry: KeptTransport, settings: Any, server: PrivateServer):
+    use(settings, Sentry(crons=True))
+
+    def tick() -> None:
+        cancel(current_task().id)
+        wait_until(is_cancelled)
+
+    declared = declare(tick)
+    settings.RSMQ = {**settings.RSMQ, "SCHEDULES": {"hourly": {"TASK": declared.module_path, "EVERY_S": 3600}}}
+    new_scheduler().fire_due()
+    let_pass(server, "hourly", seconds=3600)
+    new_scheduler().fire_due()
+    work()
+
+    began, ended = sentry.of_type("check_in")
+    assert (began["status"], ended["status"]) == ("in_progress", "error")
+    assert began["check_in_id"] == ended["check_in_id"]
 
 
 def test_end_of_a_process_sends_what_was_collected(sentry: KeptTransport, monkeypatch: pytest.MonkeyPatch):
