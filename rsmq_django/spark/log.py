@@ -33,6 +33,8 @@ Offsets = dict[str, Offset]
 Entry = tuple[bytes, list[bytes]]
 
 NO_LIMIT = 2**53
+_OWN_STREAM = "begin a stream of your own with a new checkpointLocation"
+_ARCHIVE = "run `rsmq_pipeline archive --accept-reset` when the log has newer entries, or"
 #: Number of earlier logs whose positions are kept.
 LOGS_KEPT = 8
 
@@ -157,7 +159,8 @@ class StreamLog:
         if id_order(found.newest_id) < id_order(begin["id"]) or is_behind:
             raise LogReset(
                 f"{stream}: its {found.added} entries up to {found.newest_id} lack our position {begin['id']}: "
-                "it was recreated, or a failover lost its end; find the cause, then start with a new checkpoint"
+                f"it was recreated, or a failover lost its end; find the cause, then "
+                + (_OWN_STREAM if self.options.kind == "drain" else f"{_ARCHIVE} {_OWN_STREAM}")
             )
 
     def _step(self, stream: str, after: str, upto: str, most: int) -> StreamStep:

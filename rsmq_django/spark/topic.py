@@ -80,7 +80,7 @@ class TopicRows:
         if last < start["index"]:
             raise LogReset(
                 f"topic {self.options.topic!r} ends at {last}, before our position {start['index']}: it was deleted or "
-                "restored from an old copy; find the cause, then start with a new checkpoint"
+                "restored from an old copy; find the cause, then begin the stream with a new checkpointLocation"
             )
         begin = max(start["index"], first - 1)
         is_new = start == self.beginning()

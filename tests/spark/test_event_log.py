@@ -163,7 +163,7 @@ def test_log_whose_end_a_failover_lost_is_refused(server: PrivateServer, new_log
     server.redis.restore(STREAM, 0, replica, replace=True)
     log_events(server.redis, newer)  # newer ids than ours: only the count tells
 
-    with pytest.raises(LogReset, match="lack our position"):
+    with pytest.raises(LogReset, match="lack our position.*, then run `rsmq_pipeline archive --accept-reset"):
         log.advance_all(end, 1000)
 
 

@@ -44,8 +44,11 @@ DANGEROUS = ("drain", "backfill", "replay")
 #: Error -> its remedy on this command line.
 HINTS = {
     "DataLoss": "without --strict, rsmq_pipeline archive counts them and continues with the rest",
-    "LogReset": "rsmq_pipeline archive --accept-reset continues after the last archived event, without counting losses",
 }
+
+NOTHING_ACCEPTED = (
+    "--accept-reset changed nothing: the log has no entries after the archived ones; give it again when it has"
+)
 
 EPILOG = """
 steps:
@@ -179,6 +182,8 @@ class Command(SuggestingCommand):
                 with meter.during(name):
                     run = self._one(name, pipeline, config)
                 self._print_run(run)
+                if name == "archive" and self.options["accept_reset"] and not (run.error or run.rows_in):
+                    self.stderr.write(self.style.WARNING(NOTHING_ACCEPTED))
                 worst = worst or run.exit_code
                 if run.error:
                     break
