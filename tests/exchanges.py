@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rsmq_django.core import Connection
 from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown
@@ -23,6 +24,7 @@ class Exchanges:
         self.lost = NEVER
         self._server = server
         self._exchange, self._aexchange = Connection.exchange, Connection.aexchange
+        self._begin_on, self._finish = Connection.begin, Connection.finish
 
     def begin_again(self) -> None:
         """Count from 0, without faults."""
@@ -38,6 +40,19 @@ class Exchanges:
         """Take the place of Connection.aexchange()."""
         self._begin()
         return self._end(await self._aexchange(connection, commands))
+
+    def begin(self, connection: Connection, request: bytes) -> Any | None:
+        """Take the place of Connection.begin()."""
+        if self.count >= self.gone_after:
+            return None
+        link = self._begin_on(connection, request)
+        if link is not None:
+            self._begin()
+        return link
+
+    def finish(self, connection: Connection, link: Any, commands: Sequence[Command]) -> list[Reply]:
+        """Take the place of Connection.finish()."""
+        return self._end(self._finish(connection, link, commands))
 
     def _begin(self) -> None:
         self.count += 1

@@ -1,21 +1,26 @@
 """Prepared calls on their way to Redis: as few round trips as possible, and the known outcomes when one of them fails.
 
-Up to a thousand calls travel together. Calls of a unique task whose lock names another call need a second exchange;
-tags are stored in an exchange before.
+Up to a thousand calls travel together, and those for other shards at the same time. Calls of a unique task whose lock
+names another call need a second exchange; tags are stored in an exchange before.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 
-from ..core import RsmqError
+from ..core import Client, RsmqError
 from ..core.errors import NotConfirmed, PartlyDone, QueueNotFound
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
 from ..core.transport.call import Call
 from ..core.transport.call_steps import is_unknown, partly_done
 from ..core.transport.portions import portions
+from ..core.transport.prepared_calls import ReadiedCalls
 from ..queues import aensure_queue, ensure_queue
 from .not_confirmed import CallsNotConfirmed
 from .outgoing import Outgoing
@@ -142,12 +147,12 @@ def _due_in_s(outgoing: Outgoing) -> float:
 
 
 def send_all(batches: Sequence[Outgoing]) -> Sent:
-    """Send batches in their order, until a round trip fails. Raises PartlyDone when a part of the calls was sent."""
+    """Send batches until a round trip fails, those of a client in order. Raises PartlyDone when only some were sent."""
     if len(batches) == 1:
         return send(batches[0])
     account = Account()
-    for part in round_trips(batches):
-        account.note_all(part, send_together(part))
+    for trips in _overlapping(round_trips(batches)):
+        account.note_trips(trips, _send_overlapping(trips) if len(trips) > 1 else [send_together(trips[0])])
         if account.error is not None:
             break
     return account.result(batches)
@@ -158,8 +163,8 @@ async def asend_all(batches: Sequence[Outgoing]) -> Sent:
     if len(batches) == 1:
         return await asend(batches[0])
     account = Account()
-    for part in round_trips(batches):
-        account.note_all(part, await asend_together(part))
+    for trips in _overlapping(round_trips(batches)):
+        account.note_trips(trips, await asyncio.gather(*map(asend_together, trips)))
         if account.error is not None:
             break
     return account.result(batches)
@@ -185,8 +190,13 @@ def send_together(part: Sequence[Outgoing]) -> list[Outcome]:
             return [send(part[0])]
         except RsmqError as error:
             return [error]
+    return _outcomes(part, lambda: part[0].route.client.run_many([outgoing.call() for outgoing in part]))
+
+
+def _outcomes(part: Sequence[Outgoing], ask: Callable[[], list[list[str] | RsmqError]]) -> list[Outcome]:
+    """Return the outcome of each batch of a round trip for the replies to it; send those again that had no queue."""
     try:
-        replies = part[0].route.client.run_many([outgoing.call() for outgoing in part])
+        replies = ask()
     except NotConfirmed as error:
         replies = CallsNotConfirmed.replies(error, part)
     except RsmqError as error:
@@ -248,6 +258,55 @@ def round_trips(batches: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
             together, count, size = [], 0, 0
     if together:
         yield together
+
+
+def _overlapping(trips: Iterable[list[Outgoing]]) -> Iterator[list[list[Outgoing]]]:
+    """Yield successive round trips that may be under way at the same time: each to another shard."""
+    together: dict[Client, list[Outgoing]] = {}
+    for trip in trips:
+        client = trip[0].route.client
+        if client in together:
+            yield list(together.values())
+            together = {}
+        together[client] = trip
+    if together:
+        yield list(together.values())
+
+
+def _send_overlapping(trips: Sequence[Sequence[Outgoing]]) -> list[Sequence[Outcome | None]]:
+    """Send round trips to several shards before the first reply is read; return the outcome of each of their batches.
+
+    Those without an open socket, and those of several steps, follow one after the other. After an error nothing else is
+    sent: those outcomes are None.
+    """
+    under_way: dict[int, ReadiedCalls] = {}
+    outcomes: dict[int, list[Outcome]] = {}
+    has_failed = False
+    for number, trip in enumerate(trips):
+        try:
+            calls = _begun(trip)
+        except RsmqError as error:
+            outcomes[number] = [_told(outgoing, error) for outgoing in trip]
+            break
+        if calls is not None:
+            under_way[number] = calls
+    overdue_at = time.monotonic() + trips[0][0].route.client.connection.timeout_s
+    for number, calls in under_way.items():
+        outcomes[number] = _outcomes(trips[number], partial(calls.results, overdue_at=overdue_at))
+    for number, trip in enumerate(trips):
+        has_failed = has_failed or any(isinstance(each, RsmqError) for own in outcomes.values() for each in own)
+        if number not in outcomes and not has_failed:
+            outcomes[number] = send_together(trip)
+    return [outcomes.get(number, [None] * len(trip)) for number, trip in enumerate(trips)]
+
+
+def _begun(trip: Sequence[Outgoing]) -> ReadiedCalls | None:
+    """Send the request of a round trip; None, with nothing sent, if it cannot be sent before others are answered."""
+    client = trip[0].route.client
+    if type(client) is not Client or trip[0].digests or trip[0].task.options.tags:
+        return None
+    calls = ReadiedCalls(client, [outgoing.call() for outgoing in trip], loads=True)
+    return calls if calls.send() else None
 
 
 def in_portions(outgoing: Outgoing) -> Iterator[Outgoing]:
@@ -313,9 +372,9 @@ class Account:
         self._unconfirmed: list[CallsNotConfirmed] = []
         self._count = 0
 
-    def note_all(self, batches: Sequence[Outgoing], outcomes: Sequence[Outcome]) -> None:
-        """Record the outcomes of the next batches."""
-        for outgoing, outcome in zip(batches, outcomes, strict=True):
+    def note_trips(self, trips: Sequence[Sequence[Outgoing]], outcomes: Sequence[Sequence[Outcome | None]]) -> None:
+        """Record the outcomes of the batches of the next round trips."""
+        for outgoing, outcome in zip(chain(*trips), chain(*outcomes), strict=True):
             self.note(outgoing, outcome)
 
     def note(self, outgoing: Outgoing, outcome: Outcome | None) -> None:

@@ -14,5 +14,7 @@ def exchanges(server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
     exchanges = Exchanges(server)
     monkeypatch.setattr(Connection, "exchange", lambda *args: exchanges.exchange(*args))
     monkeypatch.setattr(Connection, "aexchange", lambda *args: exchanges.aexchange(*args))
+    monkeypatch.setattr(Connection, "begin", lambda *args: exchanges.begin(*args))
+    monkeypatch.setattr(Connection, "finish", lambda *args: exchanges.finish(*args))
     yield exchanges
     server.redis.config_set("maxmemory", 0)

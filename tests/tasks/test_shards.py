@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
 import zlib
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from io import StringIO
 from typing import Any
 
@@ -18,8 +21,8 @@ from django.core.management.base import CommandError
 
 from rsmq_django import schedules
 from rsmq_django.conf.settings import get_settings
-from rsmq_django.core import Client, Queue
-from rsmq_django.core.errors import PartlyDone
+from rsmq_django.core import Client, Connection, Queue
+from rsmq_django.core.errors import OutcomeUnknown, PartlyDone
 from rsmq_django.core.queue.pause import paused, resume
 from rsmq_django.queues import (
     ensure_queue,
@@ -37,10 +40,13 @@ from rsmq_django.tasks.shards import shard_of_key
 from rsmq_django.tasks.topic_task import bridge_topic, check_topic_tasks
 from rsmq_django.testing.enqueued import calls_in
 from tests.exchanges import Exchanges
+from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
+from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, new_worker, work
 
 SHARDS = 4
+KEYS = (b"rsmq:default", b"rsmq-1:default", b"rsmq-2:default", b"rsmq-3:default")
 
 
 @pytest.fixture
@@ -149,6 +155,71 @@ def test_call_of_many_that_fails_in_the_middle_has_the_positions_of_the_caller(s
         place: task_backends["default"].get_result(task_id).args[0] for place, task_id in failed.value.done.items()
     }
     assert numbers == {place: place for place in numbers} and len(numbers) == 4 and not failed.value.unknown
+
+
+def test_requests_to_all_shards_are_sent_before_the_first_reply_arrives(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy, ThreadPoolExecutor() as pool:
+        configure(url=proxy.url, timeout_s=60, default={"SHARDS": SHARDS})
+        declared = declare(lambda number: None)
+        declared.enqueue_many([[number] for number in range(SHARDS)])  # opens the sockets
+        proxy.requests.clear()
+        proxy.hold_replies()
+        sending = pool.submit(declared.enqueue_many, [[number] for number in range(2 * SHARDS)])
+        try:
+            wait_until(lambda: all(map(proxy.times_seen, KEYS)))
+        finally:
+            proxy.release()
+        ids = sending.result()
+
+    configure(default={"SHARDS": SHARDS})
+    assert lengths() == [3] * SHARDS
+    assert [task_backends["default"].get_result(task_id).args for task_id in ids] == [[n] for n in range(2 * SHARDS)]
+
+
+async def test_coroutine_sends_to_all_shards_before_the_first_reply_arrives(
+    configure: Configure, server: PrivateServer
+):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url, timeout_s=60, default={"SHARDS": SHARDS})
+        declared = declare(lambda number: None)
+        await declared.aenqueue_many([[number] for number in range(SHARDS)])  # opens the sockets
+        proxy.requests.clear()
+        proxy.hold_replies()
+        sending = asyncio.create_task(declared.aenqueue_many([[number] for number in range(2 * SHARDS)]))
+        try:
+            await asyncio.to_thread(wait_until, lambda: all(map(proxy.times_seen, KEYS)))
+        finally:
+            proxy.release()
+        assert len(set(await sending)) == 2 * SHARDS
+
+    configure(default={"SHARDS": SHARDS})
+    assert lengths() == [3] * SHARDS
+
+
+def test_server_of_all_shards_that_does_not_answer_is_waited_for_once(
+    configure: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    given_up = list[Any]()
+    give_up = Connection.give_up
+
+    def count_and_give_up(connection: Connection, link: Any) -> None:
+        given_up.append(link)
+        give_up(connection, link)
+
+    monkeypatch.setattr(Connection, "give_up", count_and_give_up)
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url, timeout_s=0.3, default={"SHARDS": SHARDS})
+        declared = declare(lambda number: None)
+        for _ in range(2):
+            with suppress(OutcomeUnknown):  # a slow machine
+                declared.enqueue_many([[number] for number in range(SHARDS)])  # opens the sockets
+        proxy.hold_replies()
+        with pytest.raises(OutcomeUnknown) as failed:
+            declared.enqueue_many([[number] for number in range(2 * SHARDS)])
+    configure()
+
+    assert not isinstance(failed.value, PartlyDone), "a part of the calls was known to be sent or not"
+    assert len(given_up) == SHARDS
 
 
 @pytest.mark.django_db(transaction=True)

@@ -118,7 +118,7 @@ class Client:
 
         Raises ConnectionFailed or OutcomeUnknown for all of them together.
         """
-        loads = self._loads(calls)
+        loads = self.loads(calls)
         replies = self._exchange([*loads, *map(by_digest, calls)], _repeatable(calls))
         return self.read_many(calls, replies[len(loads) :])
 
@@ -142,7 +142,7 @@ class Client:
                 break
             # None of these was carried out, so sending them again is safe.
             again = [calls[at] for at in unknown]
-            loads = self._loads(again) if may_load else []
+            loads = self.loads(again) if may_load else []
             with _the_others_known(len(calls) - len(unknown), len(calls)):
                 late = self._exchange([*loads, *_commands(again, may_load)], _repeatable(calls))[len(loads) :]
             _replace(calls, replies, unknown, late)
@@ -150,7 +150,7 @@ class Client:
 
     async def arun_many(self, calls: Sequence[Call[T]]) -> list[T | RsmqError]:
         """See run_many()."""
-        loads = self._loads(calls)
+        loads = self.loads(calls)
         replies = await self._aexchange([*loads, *map(by_digest, calls)], _repeatable(calls))
         return await self._aread_many(calls, replies[len(loads) :])
 
@@ -161,14 +161,14 @@ class Client:
             if not unknown:
                 break
             again = [calls[at] for at in unknown]
-            loads = self._loads(again) if may_load else []
+            loads = self.loads(again) if may_load else []
             with _the_others_known(len(calls) - len(unknown), len(calls)):
                 answers = await self._aexchange([*loads, *_commands(again, may_load)], _repeatable(calls))
             late = answers[len(loads) :]
             _replace(calls, replies, unknown, late)
         return [read_reply(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
-    def _loads(self, calls: Sequence[Call[Any]]) -> list[Command]:
+    def loads(self, calls: Sequence[Call[Any]]) -> list[Command]:
         """Return the commands that load the scripts which the server may not have, so that no call is refused.
 
         They are sent before the calls: otherwise a page about 200 queues would be refused 200 times by a server that

@@ -6,6 +6,9 @@ do other work until the replies arrive.
 
 from __future__ import annotations
 
+import math
+import select
+import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -17,10 +20,12 @@ from .packing import packed
 class ReadiedCalls:
     """Calls to be sent once, together. Not shared between threads."""
 
-    def __init__(self, client: Client, calls: Sequence[Call[Any]]) -> None:
+    def __init__(self, client: Client, calls: Sequence[Call[Any]], *, loads: bool = False) -> None:
+        """Pack the calls; with `loads` behind commands that load the scripts which the server may not have."""
         self._client = client
         self._calls = calls
-        self._commands = [by_digest(call) for call in calls]
+        self._loads = client.loads(calls) if loads else []
+        self._commands = [*self._loads, *map(by_digest, calls)]
         self._request = packed(self._commands)
         self._link: Any = None
 
@@ -41,10 +46,20 @@ class ReadiedCalls:
         link, self._link = self._link, None
         self._client.connection.give_up(link)
 
-    def results(self) -> list[Any]:
+    def results(self, *, overdue_at: float | None = None) -> list[Any]:
         """Wait for the replies and return what Client.run_many() does, with errors in their places; raises as it does.
 
-        Only calls whose scripts the server did not have are sent a second time.
+        The first one has to arrive by a time of the monotonic clock, if one is given. Only calls whose scripts the
+        server did not have are sent a second time.
         """
+        if overdue_at is not None and not self._are_replies_there(overdue_at):
+            self.give_up()
         link, self._link = self._link, None
-        return self._client.read_many(self._calls, self._client.connection.finish(link, self._commands))
+        replies = self._client.connection.finish(link, self._commands)
+        return self._client.read_many(self._calls, replies[len(self._loads) :])
+
+    def _are_replies_there(self, until: float) -> bool:
+        """Wait until replies arrive; return False if none has by this time."""
+        arriving = select.poll()
+        arriving.register(self.fileno(), select.POLLIN)
+        return bool(arriving.poll(max(0, math.ceil((until - time.monotonic()) * 1000))))
