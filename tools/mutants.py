@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -19,6 +19,9 @@ class Mutant:
     end: int
     before: str
     after: str
+    #: Lines whose execution tells that the change can matter, if its own line tells nothing: those of its statement, or
+    #: of the function of which it is a default. Empty outside of functions.
+    places: tuple[int, ...] = field(default=(), compare=False)
 
     def applied_to(self, text: str) -> str:
         return text[: self.begin] + self.after + text[self.end :]
@@ -77,48 +80,56 @@ def _of_python(path: str, text: str) -> Iterator[Mutant]:
     def at(line: int, column: int) -> int:
         return len(raw[: starts[line - 1] + column].decode())
 
-    for node, changed in _changes(ast.parse(text)):
+    for node, changed, places in _changes(ast.parse(text)):
         begin = at(node.lineno, node.col_offset)
         end = at(node.end_lineno or node.lineno, node.end_col_offset or 0)
         after = changed if isinstance(changed, str) else f"({ast.unparse(changed)})"
-        yield Mutant(path, node.lineno, begin, end, text[begin:end], after)
+        yield Mutant(path, node.lineno, begin, end, text[begin:end], after, places)
 
 
-def _changes(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr | str]]:
-    for node in _worth_changing(tree):
-        match node:
-            case ast.Compare(left, [operator], [right]) if type(operator) in _COMPARED:
-                yield node, ast.Compare(left, [_COMPARED[type(operator)]()], [right])
-            case ast.BoolOp(operator, values):
-                yield node, ast.BoolOp(ast.Or() if isinstance(operator, ast.And) else ast.And(), values)
-                for left_out in values:
-                    yield node, ast.BoolOp(operator, [value for value in values if value is not left_out])
-            case ast.BinOp(left, operator, right) if type(operator) in _COMPUTED and not _is_text(node):
-                yield node, ast.BinOp(left, _COMPUTED[type(operator)](), right)
-            case ast.UnaryOp(ast.Not(), operand):
-                yield node, operand
-            case ast.IfExp(test, body, orelse):
-                yield node, ast.IfExp(test, orelse, body)
-            case ast.Constant(bool() as value):
-                yield node, ast.Constant(not value)
-            case ast.Constant(int() | float() as value):
-                yield node, ast.Constant(value + 1)
-            case ast.Name(id) if id in _SWAPPED:
-                yield node, ast.Name(_SWAPPED[id])
-            case ast.If(test) | ast.While(test) if not isinstance(test, ast.Constant):
-                yield test, ast.UnaryOp(ast.Not(), test)
-            case ast.Expr(ast.Call()) | ast.Expr(ast.Await()) | ast.AugAssign() | ast.Raise() | ast.Delete():
-                yield node, "pass"
-            case ast.Break():
-                yield node, "continue"
-            case ast.Continue():
-                yield node, "break"
-            case ast.Return(ast.expr() as value) if not isinstance(value, ast.Constant):
-                yield value, ast.Constant(None)
+def _changes(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr | str, tuple[int, ...]]]:
+    units = {id(node.right) for node in ast.walk(tree) if isinstance(node, ast.BinOp) and _is_unit(node)}
+    for node, places in _worth_changing(tree):
+        if isinstance(node, ast.Constant) and id(node) in units:
+            yield node, ast.Constant(1), places
+        else:
+            yield from ((part, changed, places) for part, changed in _changes_of(node))
 
 
-def _worth_changing(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that make a difference to what the program does."""
+def _changes_of(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr | str]]:
+    match node:
+        case ast.Compare(left, [operator], [right]) if type(operator) in _COMPARED:
+            yield node, ast.Compare(left, [_COMPARED[type(operator)]()], [right])
+        case ast.BoolOp(operator, values):
+            yield node, ast.BoolOp(ast.Or() if isinstance(operator, ast.And) else ast.And(), values)
+            for left_out in values:
+                yield node, ast.BoolOp(operator, [value for value in values if value is not left_out])
+        case ast.BinOp(left, operator, right) if type(operator) in _COMPUTED and not _is_text(node):
+            yield node, ast.BinOp(left, _COMPUTED[type(operator)](), right)
+        case ast.UnaryOp(ast.Not(), operand):
+            yield node, operand
+        case ast.IfExp(test, body, orelse):
+            yield node, ast.IfExp(test, orelse, body)
+        case ast.Constant(bool() as value):
+            yield node, ast.Constant(not value)
+        case ast.Constant(int() | float() as value):
+            yield node, ast.Constant(value + 1)
+        case ast.Name(id) if id in _SWAPPED:
+            yield node, ast.Name(_SWAPPED[id])
+        case ast.If(test) | ast.While(test) if not isinstance(test, ast.Constant):
+            yield test, ast.UnaryOp(ast.Not(), test)
+        case ast.Expr(ast.Call()) | ast.Expr(ast.Await()) | ast.AugAssign() | ast.Raise() | ast.Delete():
+            yield node, "pass"
+        case ast.Break():
+            yield node, "continue"
+        case ast.Continue():
+            yield node, "break"
+        case ast.Return(ast.expr() as value) if not isinstance(value, ast.Constant):
+            yield value, ast.Constant(None)
+
+
+def _worth_changing(node: ast.AST, places: tuple[int, ...] = ()) -> Iterator[tuple[ast.AST, tuple[int, ...]]]:
+    """Yield the nodes that make a difference to what the program does, each with its places."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "type_params", "decorator_list"):
             continue
@@ -133,8 +144,18 @@ def _worth_changing(node: ast.AST) -> Iterator[ast.AST]:
                 continue
             if isinstance(node, ast.Module) and isinstance(child, ast.Assign) and _is_number(child.value):
                 continue  # how long, how many: a test that held it would only repeat it
-            yield child
-            yield from _worth_changing(child)
+            inside = _places_of(node, name, child, places)
+            yield child, inside
+            yield from _worth_changing(child, inside)
+
+
+def _places_of(node: ast.AST, name: str, child: ast.AST, places: tuple[int, ...]) -> tuple[int, ...]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if name == "args":
+            return tuple(range(node.body[0].lineno, (node.end_lineno or 0) + 1))
+    elif not places:
+        return places
+    return (child.lineno,) if isinstance(child, ast.stmt | ast.ExceptHandler) else places
 
 
 def _head(statement: ast.Expr | ast.If) -> ast.expr:
@@ -143,6 +164,12 @@ def _head(statement: ast.Expr | ast.If) -> ast.expr:
 
 def _is_number(value: ast.expr) -> bool:
     return all(isinstance(each, ast.Constant | ast.BinOp | ast.operator) for each in ast.walk(value))
+
+
+def _is_unit(node: ast.BinOp) -> bool:
+    """Say whether seconds become milliseconds or the like: only a factor that is left out is a mistake to notice."""
+    is_factor = isinstance(node.right, ast.Constant) and node.right.value in (1000, 1_000_000)
+    return is_factor and isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv)
 
 
 def _is_text(node: ast.BinOp) -> bool:
@@ -190,7 +217,11 @@ def _of_lua(path: str, text: str) -> Iterator[Mutant]:
     for token in _TOKEN.finditer(text):
         word, line = token[0], text.count("\n", 0, token.start()) + 1
         if token["number"] and "." not in word:
-            after = str(int(word) + 1)
+            after = (
+                "1"
+                if word in ("1000", "1000000") and text[: token.start()].endswith(("* ", "/ "))
+                else str(int(word) + 1)
+            )
         elif (token["word"] or token["operator"]) and word in _LUA and not _is_sign(text, token):
             after = _LUA[word]
         else:
