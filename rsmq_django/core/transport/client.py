@@ -36,7 +36,7 @@ from .call import RULES_PAGE, Call, commands_of_script, load_script
 from .connection import Connection
 from .packing import Command, Reply, Request, length_prefix, packed_words
 from .topic_errors import topic_error
-from .waits import WAITS, lesser
+from .waits import WAITS, lesser, some_done
 
 T = TypeVar("T")
 
@@ -217,7 +217,7 @@ class Client:
 
 def _replace(calls: Sequence[Call[Any]], replies: list[Reply], places: Sequence[int], late: Sequence[Reply]) -> None:
     """Replace the replies to repeated calls. If others were carried out before, their wait counts, too."""
-    done = any(call.script not in WAITS and not _is_error(reply) for call, reply in zip(calls, replies, strict=True))
+    done = some_done([call.script for call in calls], replies)
     for at, reply in zip(places, late, strict=True):
         replies[at] = lesser(replies[at], reply) if done and calls[at].script in WAITS else reply
 

@@ -239,7 +239,7 @@ class Connection:
             return None
         if not (waits := waits_of(commands)):
             return places
-        return [] if some_done(commands, replies) else sorted({*places, *waits})
+        return [] if some_done([command[0] for command in commands], replies) else sorted({*places, *waits})
 
     def _converse_and_wait(self, link: Any, commands: Sequence[Request]) -> list[Reply]:
         """Send commands, with waits at their end or none, and return the replies.
@@ -559,7 +559,7 @@ class _LoopPool:
 
 def _replace(commands: Sequence[Request], replies: list[Reply], places: Sequence[int], answers: list[Reply]) -> None:
     """Replace the replies to redirected commands, and those to waits for them."""
-    waits = waits_of(commands) if some_done(commands, replies) else []
+    waits = waits_of(commands) if some_done([command[0] for command in commands], replies) else []
     for at, answer in zip(places, answers, strict=True):
         replies[at] = lesser(replies[at], answer) if at in waits else answer
 

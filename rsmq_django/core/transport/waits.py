@@ -19,11 +19,11 @@ def waits_of(commands: Sequence[Any]) -> list[int]:
     return [at for at, command in enumerate(commands) if command[0] in WAITS]
 
 
-def some_done(commands: Sequence[Any], replies: Sequence[Any]) -> bool:
+def some_done(names: Sequence[Any], replies: Sequence[Any]) -> bool:
     """Return whether any command was carried out for which a wait counts; loading a script writes no data."""
     return any(
-        not isinstance(reply, redis.RedisError) and command[0] not in WAITS and command[0] != "SCRIPT"
-        for command, reply in zip(commands, replies, strict=True)
+        not isinstance(reply, redis.RedisError) and name not in WAITS and name != "SCRIPT"
+        for name, reply in zip(names, replies, strict=True)
     )
 
 
