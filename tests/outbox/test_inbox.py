@@ -12,7 +12,7 @@ from django.db import connections
 from django.utils import timezone
 
 from rsmq_django.outbox.inbox import run_once
-from rsmq_django.outbox.models import InboxEntry
+from rsmq_django.outbox.models import InboxEntry, OutboxMessage
 from rsmq_django.outbox.relay import prune
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task, fixed
@@ -181,3 +181,8 @@ def test_traceback_of_a_task_that_has_its_effect_once_begins_with_the_task(add_g
 
     first_frame = the_dead_letter()[1]["traceback"].splitlines()[1]
     assert (__file__ in first_frame, first_frame.endswith("in add_group")) == (True, True)
+
+
+def test_rows_are_called_by_their_task_and_id():
+    assert str(InboxEntry(task="shop.tasks.pack", task_id="7f")) == "shop.tasks.pack 7f"
+    assert str(OutboxMessage(task="shop.tasks.pack", task_id="7f", queue_name="q")) == "shop.tasks.pack 7f for q"

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 
 from rsmq_django.core import list_queues
 from rsmq_django.core.errors import ConnectionFailed, MessageTooLong, OutcomeUnknown, PartlyDone, QueueFull
@@ -204,6 +205,25 @@ def test_positions_are_those_of_the_caller_although_lanes_are_sent_one_after_the
     assert set(caught.value.done) == set(range(30)) - in_lane
     sent = {call["id"]: call["kwargs"]["number"] for name in lane_names() for call in waiting_in(name)}
     assert all(sent[task_id] == position for position, task_id in caught.value.done.items())
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+async def test_exchange_for_several_lanes_that_fails_has_sent_none_of_their_calls(
+    project: Configure, exchanges: Exchanges, is_async: bool
+):
+    def painting(number: int, tenant: int) -> None: ...
+
+    paint: Task[..., Any] = declare(fair_by=["tenant"])(painting)
+    calls = [{"number": number, "tenant": number} for number in range(9)]
+    await paint.aenqueue_many(calls)
+    exchanges.count, exchanges.gone_after = 0, 0
+
+    with pytest.raises(ConnectionFailed) as caught:
+        await (paint.aenqueue_many(calls) if is_async else sync_to_async(paint.enqueue_many)(calls))
+
+    assert not isinstance(caught.value, PartlyDone)
+    exchanges.begin_again()
+    assert sum(len(waiting_in(name)) for name in lane_names()) == 9, "those of before"
 
 
 # -- Unique tasks -----------------------------------------------------------------------------------------------------

@@ -156,9 +156,18 @@ class CutOff(Connection):
     left = 1
 
     def exchange(self, commands: Sequence[Request]) -> list[Reply]:
+        self._refuse_if_over()
+        return self._counted(super().exchange(commands))
+
+    async def aexchange(self, commands: Sequence[Request]) -> list[Reply]:
+        self._refuse_if_over()
+        return self._counted(await super().aexchange(commands))
+
+    def _refuse_if_over(self) -> None:
         if self.left == 0:
             raise ConnectionFailed("cannot connect; nothing was sent")
-        replies = super().exchange(commands)
+
+    def _counted(self, replies: list[Reply]) -> list[Reply]:
         self.left -= not isinstance(replies[0], redis.exceptions.NoScriptError)
         return replies
 
@@ -175,6 +184,36 @@ def test_partly_settled_reliable_messages_are_not_reported_as_unsettled(server: 
 
     assert list(caught.value.done) == list(range(1000))
     assert whole.statistics().depth.delayed == 1000
+
+
+@pytest.mark.parametrize("action", ["aack", "anack", "aextend", "abury"])
+async def test_partly_settled_reliable_messages_of_a_coroutine_are_counted_exactly(server: PrivateServer, action: str):
+    whole = ReliableQueue("jobs", Client(Connection(server.url)))
+    for _ in range(2):
+        whole.push(*bodies(lambda: None, count=1000))
+    receipts = [message.receipt for _ in range(2) for message in whole.pop_messages(1000)]
+    brief = ReliableQueue("jobs", Client(CutOff(server.url)))
+    more = {"aextend": {"seconds": 60}}.get(action, {})
+
+    with pytest.raises(PartlyDone) as caught:
+        await getattr(brief, action)(*receipts[:1500], **more)
+
+    assert list(caught.value.done) == list(range(1000))
+    await brief.client.connection.aclose()
+
+
+async def test_partly_acknowledged_topic_messages_of_a_coroutine_are_counted_exactly(server: PrivateServer):
+    topic = Topic("orders", Client(Connection(server.url)))
+    topic.publish(*[b"x"] * 1000)
+    topic.publish(*[b"x"] * 500)
+    topic.group("mail", at_least_once=True).read(1000)
+    group = Topic("orders", Client(CutOff(server.url))).group("mail", at_least_once=True)
+
+    with pytest.raises(PartlyDone) as caught:
+        await group.aack(range(1, 1501))
+
+    assert list(caught.value.done) == list(range(1000))
+    await group.client.connection.aclose()
 
 
 def test_partly_acknowledged_topic_messages_are_not_reported_as_unacknowledged(server: PrivateServer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any
@@ -256,3 +257,15 @@ def test_worker_leaves_no_threads_behind(project: Configure):
     work(threads=4)
 
     wait_until(lambda: set(threading.enumerate()) <= before)
+
+
+async def do_nothing() -> None: ...
+
+
+@pytest.mark.parametrize("function", [lambda: None, do_nothing], ids=["function", "coroutine"])
+def test_end_of_any_run_is_noted(project: Configure, function: Callable[[], Any]):
+    declare(function).enqueue()
+    began_at = time.monotonic()
+
+    with working() as worker:
+        wait_until(lambda: worker.pool.moved_at > began_at)

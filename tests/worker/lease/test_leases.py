@@ -425,3 +425,28 @@ def test_leases_are_checked_again_when_the_first_of_them_is_due(project: Configu
 
 def test_new_worker_searches_no_messages_that_it_has_not_fetched(project: Configure):
     assert not Undelivered(get_client(), "a record").is_due()
+
+
+def test_lease_is_lost_when_its_time_is_over_without_a_renewal_and_no_earlier(project: Configure):
+    declare(lambda: None).enqueue()
+    source = queue_source(new_worker())
+    (held,) = source.exchange(1)
+    ends_at = held.renewed_at + held.work_queue.lease_s
+
+    source.leases.expire(ends_at - 0.001)
+    assert not held.lease_lost
+
+    source.leases.expire(ends_at)
+    assert held.lease_lost
+
+
+def test_start_is_noted_of_runs_that_have_lasted_for_a_while(project: Configure):
+    declare(lambda: None).enqueue()
+    source = queue_source(new_worker())
+    (held,) = source.exchange(1)
+    held.execution = Execution(held, sink=source, notifier=source.notifier)
+    held.started_ms, enough_ms = 1_000_000.0, 1000 * starts.NOTE_START_AFTER_S
+
+    assert starts.starts_to_note([held], set(), now_ms=held.started_ms + enough_ms - 1) == []
+    (noted,) = starts.starts_to_note([held], set(), now_ms=held.started_ms + enough_ms)
+    assert noted.delivery is held

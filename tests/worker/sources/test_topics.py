@@ -837,3 +837,25 @@ def test_message_that_is_too_long_for_the_queue_of_its_bridge_is_logged(topic: T
     assert source.is_drained
     assert "1 message of" in caplog.text and "longer than queue default allows" in caplog.text
     assert get_queue("default").attributes().messages == 1
+
+
+def test_outcome_that_a_damaged_group_refuses_is_logged_and_sent_again_later(
+    topic: Topic, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    pending, aside = "rsmqt:orders:pending:billing", "aside"
+
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        server.redis.rename(pending, aside)
+        server.redis.set(pending, "of another program")
+
+    source = topic_source()
+    topic.publish("a")
+    step(source)
+    source.exchange(0)
+
+    assert source.unreported == 1
+    assert "orders" in caplog.text and "Trying again until it works" in caplog.text
+    server.redis.rename(aside, pending)
+    wait_until(lambda: source.exchange(0) or source.is_idle)
+    assert topic.group("billing").status().held == 0

@@ -6,6 +6,7 @@ import gc
 import logging
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ import pytest
 
 from rsmq_django.worker.fetch.queues import queue_settings
 from rsmq_django.worker.report.shared_state import SharedState
+from rsmq_django.worker.supervise import process
 from rsmq_django.worker.supervise import supervisor as module
 from rsmq_django.worker.supervise.process import (
     BROKEN,
@@ -627,3 +629,27 @@ def test_a_number_of_messages_more_is_given_to_each_process_by_chance(make_super
     assert {options.max_tasks for options in found} == {100, 101, 102, 103}
     assert {options.worker_id[:2] for options in found} == {"w-"}
     assert make_supervisor()._options_of_a_child().max_tasks is None
+
+
+def test_last_output_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    flushed: list[bool] = []
+
+    def flush_slowly() -> None:
+        flushed.append(threading.Event().wait(0.2))
+
+    monkeypatch.setattr(process, "_flush", flush_slowly)
+    monkeypatch.setattr(process, "FLUSH_WITHIN_S", 60)
+
+    process.flush_output(may_hang=True)
+
+    assert len(flushed) == 1
+
+
+def test_output_that_hangs_does_not_keep_a_process(monkeypatch: pytest.MonkeyPatch):
+    is_over = threading.Event()
+    monkeypatch.setattr(process, "_flush", is_over.wait)
+    monkeypatch.setattr(process, "FLUSH_WITHIN_S", 0.01)
+
+    process.flush_output(may_hang=True)
+
+    is_over.set()
