@@ -80,6 +80,10 @@ class Server:
         words = [(entry["command"].split(), entry["duration"]) for entry in entries]
         return [ScriptCall(int(command[2]), us / 1000) for command, us in words if command[0] == b"EVALSHA"]
 
+    def hears(self, channel: str) -> bool:
+        """Return whether a client listens on a channel."""
+        return bool(self.redis.pubsub_numsub(channel)[0][1])
+
     def listeners(self, queue: str) -> int:
         """Return how many workers wait to be told of messages in a queue of ours."""
         channel = f"rsmq:rt:{queue}".encode()

@@ -150,6 +150,7 @@ WORKER_FLOORS = (
     {"supervise"},
     {"worker"},
     {"stopping", "side_by_side"},
+    {"shared_polls"},
     {"sources"},
     {"fetch"},
     {"lease"},

@@ -17,19 +17,26 @@ START_WITHIN_S = 60.0
 #: The length of message that the format's size is always quoted for.
 BODY = b"x" * 47
 BATCH = 1000
+#: Shards of a queue whose worker waits.
+SHARDS = 100
 
 
 def idle(run: Run) -> None:
     """Let a worker wait on empty queues, and see what the worker and the server use meanwhile."""
     for queues in (1, run.sizes.many_queues):
         run.add("idle", f"{queues:,} queues", _idle(queues, for_s=run.sizes.idle_s))
+    title = f"{queues:,} queues, and one with {SHARDS} shards"
+    run.add("idle", title, _idle(queues, shards=SHARDS, for_s=run.sizes.idle_s))
 
 
-def _idle(queues: int, *, for_s: float) -> dict[str, float | None]:
-    environment = {**EIGHT_THREADS.environment, "BENCH_QUEUES": str(queues)}
+def _idle(queues: int, *, shards: int = 0, for_s: float) -> dict[str, float | None]:
+    environment = {**EIGHT_THREADS.environment, "BENCH_QUEUES": str(queues), "BENCH_SHARDS": str(shards)}
     first = "bench" if queues == 1 else "q0"
     with Server() as server, OURS.worker(server, environment) as worker:
         wait_for(lambda: server.listeners(first) == 1, process=worker, within_s=START_WITHIN_S, what="the worker")
+        if shards:
+            last = f"rsmq-{shards - 1}:rt:sharded"
+            wait_for(lambda: server.hears(last), process=worker, within_s=START_WITHIN_S, what="the last shard")
         time.sleep(for_s / 5)  # what it does once, at its start, is over
         server.log_commands()
         worker_s, server_s = worker.cpu_s(), server.cpu_s()

@@ -14,13 +14,16 @@ DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memor
 #: "bench", or that many queues q0, q1, ...
 QUEUE_COUNT = int(os.environ.get("BENCH_QUEUES", "1"))
 QUEUE_NAMES = ["bench"] if QUEUE_COUNT == 1 else [f"q{number}" for number in range(QUEUE_COUNT)]
+#: The number of shards of another queue, "sharded".
+SHARDS = int(os.environ.get("BENCH_SHARDS", "0"))
 VISIBILITY_TIMEOUT_S = int(os.environ.get("BENCH_VISIBILITY_TIMEOUT_S", "30"))
 
 RSMQ = {
     "CONNECTIONS": {"default": {"URL": os.environ["BENCH_URL"], "TIMEOUT_S": 10}},
     "QUEUES": {
         name: {"DEAD_LETTER": "bench-dead", "VISIBILITY_TIMEOUT_S": VISIBILITY_TIMEOUT_S} for name in QUEUE_NAMES
-    },
+    }
+    | ({"sharded": {"SHARDS": SHARDS}} if SHARDS else {}),
     "TASKS": {"RESULT_TTL_S": int(os.environ.get("BENCH_RESULT_TTL_S", "86400"))},
     "STATISTICS": {"ENABLED": os.environ.get("BENCH_STATISTICS") != "0"},
     "EVENTS": {"RECORD": os.environ.get("BENCH_EVENTS", "off")},

@@ -11,10 +11,11 @@ import math
 import select
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..core import RsmqError
 from .fetch.exchange import PendingExchange
+from .shared_polls import SharedPoll, shared_polls
 from .sources.queues import QueueSource
 from .sources.source import Source
 
@@ -40,6 +41,7 @@ class SideBySide:
 
     def exchange(self, sources: Sequence[Source], room: int, *, at_most: int) -> Iterator[Source]:
         """Send what can be sent, and yield each source whose replies have arrived, or which has to send by itself."""
+        polls = shared_polls(each for each in sources if isinstance(each, QueueSource)) if room > 0 else []
         self._divide(sources, room)
         sent, others = list[QueueSource](), list[Source]()
         for source in sources:
@@ -52,7 +54,7 @@ class SideBySide:
                     self._trials[id(source)] = Trial(source)
             elif source.is_fetch_pending:
                 sent.append(source)
-        yield from _as_replies_arrive(sent)
+        yield from _as_replies_arrive([*sent, *(each for each in polls if each.begin())])
         yield from others
 
     def _has_connected(self, source: QueueSource) -> bool:
@@ -101,21 +103,25 @@ class Trial:
         return self._error is None
 
 
-def _as_replies_arrive(sources: Sequence[QueueSource]) -> Iterator[QueueSource]:
+def _as_replies_arrive(sent: Iterable[QueueSource | SharedPoll]) -> Iterator[QueueSource]:
     """Yield sources whose replies are there; those whose replies are overdue give up."""
     arriving = select.poll()
-    waiting: dict[int, tuple[QueueSource, PendingExchange]] = {}
-    for source in sources:
-        pending_exchange = source.pending_exchange
+    waiting: dict[int, tuple[QueueSource | SharedPoll, PendingExchange | SharedPoll]] = {}
+    for each in sent:
+        pending_exchange = each if isinstance(each, SharedPoll) else each.pending_exchange
         assert pending_exchange is not None
-        waiting[pending_exchange.fileno()] = source, pending_exchange
+        waiting[pending_exchange.fileno()] = each, pending_exchange
         arriving.register(pending_exchange, select.POLLIN)
     while waiting:
         left_s = min(pending_exchange.overdue_at for _, pending_exchange in waiting.values()) - time.monotonic()
         ready = [descriptor for descriptor, _ in arriving.poll(max(0, math.ceil(left_s * 1000)))]
         for descriptor in ready:
             arriving.unregister(descriptor)
-            yield waiting.pop(descriptor)[0]
+            arrived, _ = waiting.pop(descriptor)
+            if isinstance(arrived, SharedPoll):
+                arrived.finish()
+            else:
+                yield arrived
         if not ready:  # replies may have waited in the kernel while this process was busy
             for descriptor in [at for at, (_, each) in waiting.items() if each.overdue_at <= time.monotonic()]:
                 arriving.unregister(descriptor)

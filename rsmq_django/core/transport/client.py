@@ -134,6 +134,11 @@ class Client:
         if "{" in self.namespace:
             self.ask([("EVAL", "return 0", 1, queues_key(self.namespace))])
 
+    def read_once(self, calls: Sequence[Call[T]], replies: Sequence[Reply]) -> list[T | RsmqError]:
+        """Return results or errors for replies; calls whose scripts the server did not have fail, too."""
+        self._unknown_scripts(calls, replies)
+        return [read_reply(call, reply) for call, reply in zip(calls, replies, strict=True)]
+
     def read_many(self, calls: Sequence[Call[T]], replies: list[Reply]) -> list[T | RsmqError]:
         """Return results or errors for replies, after a repeat of the calls whose scripts the server did not have."""
         for may_load in (True, False):

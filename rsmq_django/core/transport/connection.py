@@ -14,7 +14,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Hashable, Sequence
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -151,6 +151,13 @@ class Connection:
         self._idle.append(link)
         return replies
 
+    def finish_with_one_node(self, link: Any, count: int) -> list[Reply]:
+        """Do what finish() does, but do not forward commands to the node of a cluster that has their keys."""
+        replies = self._converse(link, b"", count)
+        link.is_elsewhere = False
+        self._idle.append(link)
+        return replies
+
     def give_up(self, link: Any) -> NoReturn:
         """Close the socket of begin() instead of waiting for replies any longer; raises OutcomeUnknown."""
         link.disconnect()
@@ -162,6 +169,15 @@ class Connection:
     def has_open_socket(self) -> bool:
         """Return whether begin() finds a socket that was open when it was last used."""
         return self._pid == os.getpid() and bool(self._idle) and self._idle[-1]._sock is not None
+
+    @property
+    def open_server(self) -> Hashable:
+        """Return what is equal for connections whose open sockets lead to one server, with one user; None without."""
+        if not self.has_open_socket:
+            return None
+        link = self._idle[-1]
+        address = getattr(link, "host", None), getattr(link, "port", None)
+        return self.url, id(self.credential_provider), self.timeout_s, *address
 
     def ask(self, command: Command) -> Any:
         """Send a command whose reply may take long, and return the socket, for is_answered() and answer_of().

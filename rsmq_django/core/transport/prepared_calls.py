@@ -63,3 +63,19 @@ class ReadiedCalls:
         arriving = select.poll()
         arriving.register(self.fileno(), select.POLLIN)
         return bool(arriving.poll(max(0, math.ceil((until - time.monotonic()) * 1000))))
+
+
+class OneNodeCalls(ReadiedCalls):
+    """Read-only calls in several namespaces, sent once and together to the server that has all of them."""
+
+    def __init__(self, client: Client, calls: Sequence[Call[Any]]) -> None:
+        super().__init__(client, calls, loads=True)
+
+    def results(self, *, overdue_at: float | None = None) -> list[Any]:
+        """Wait for the replies and return the result of each call, or its error: nothing is sent a second time.
+
+        A call whose keys are on another node, for example, fails. Raises OutcomeUnknown.
+        """
+        link, self._link = self._link, None
+        replies = self._client.connection.finish_with_one_node(link, len(self._commands))
+        return self._client.read_once(self._calls, replies[len(self._loads) :])

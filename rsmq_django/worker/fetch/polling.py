@@ -21,8 +21,18 @@ SILENCE_PER_POLL = 10
 class PollSchedule:
     """Computes the time of the next fetch. `note_publish()` may be called by any thread."""
 
-    def __init__(self, *, poll_interval_s: float, idle_turns: IdleTurn | None, connection_number: int) -> None:
+    def __init__(
+        self,
+        *,
+        poll_interval_s: float,
+        idle_turns: IdleTurn | None,
+        connection_number: int,
+        polls_from: float | None = None,
+    ) -> None:
         self._poll_interval_s = poll_interval_s
+        #: Idle polls are this time plus a multiple of the interval, so those of several connections fall into one turn;
+        #: None for a connection on its own.
+        self._polls_from = polls_from
         #: The turns of the processes of the same supervisor, which receive the same wake-ups.
         self._idle_turns = idle_turns
         self._connection_number = connection_number
@@ -30,6 +40,8 @@ class PollSchedule:
         self._published_at = 0.0
         self._my_turn_at = math.inf
         self._fetch_at = 0.0
+        #: The time of an idle poll, if that is the reason for the next fetch.
+        self._idle_poll_at = math.inf
         #: A message was published and has not been fetched for yet.
         self.has_wakeup = False
         #: The next fetch is only a poll for senders that do not publish.
@@ -75,6 +87,15 @@ class PollSchedule:
         """Return the times at which there will be a reason to fetch, on the monotonic clock."""
         return 0.0 if self.has_wakeup else self._fetch_at, self._my_turn_at
 
+    def is_idle_poll(self, now: float) -> bool:
+        """Return whether a fetch is due, and only because none has been for the poll interval."""
+        return self._idle_poll_at == self._fetch_at <= now and not self.has_wakeup and self._my_turn_at == math.inf
+
+    def begin_scan(self) -> None:
+        """Note the begin of a poll that does not fetch; plan_next() or fetch_soon() follows."""
+        self.begin()
+        self._fetch_at = math.inf
+
     def begin(self) -> None:
         """Note the begin of a fetch. Called before it, not after: a publish that arrives meanwhile must not be lost."""
         self._next_is_poll &= not self.has_wakeup
@@ -108,6 +129,9 @@ class PollSchedule:
         else:
             wait_s = min(max(next_s, NOTHING_FOUND_S if found == 0 else 0.0), poll_s)
         self._fetch_at, self._next_is_poll = now + wait_s, wait_s == poll_s
+        if self._polls_from is not None and wait_s == self._poll_interval_s:
+            self._fetch_at -= (self._fetch_at - self._polls_from) % wait_s
+            self._idle_poll_at = self._fetch_at
 
     def _poll_s(self, now: float) -> float:
         """Return the wait until the next poll for senders that do not publish."""

@@ -218,10 +218,7 @@ class QueueProbe:
     _fetched_all_at: float = 0.0
 
     def __post_init__(self) -> None:
-        keys = [queues_key(self.namespace), paused_key(self.namespace)]
-        keys += [work_queue.queue.keys.messages for work_queue in self.queues]
-        names = tuple(work_queue.base_name for work_queue in self.queues)
-        self.call = Call("tasks/worker/scan", tuple(keys), names, _read_found, repeatable=True)
+        self.call = scan_call(self.namespace, self.queues)
 
     def is_due(self, now: float) -> bool:
         """Return whether a scan is due."""
@@ -248,6 +245,13 @@ class QueueProbe:
         if queues is not self.queues:
             exhausted = queues.index(last) if is_full and last is not None else len(queues)
             self.ready = self.ready[exhausted:]
+
+
+def scan_call(namespace: str, queues: Sequence[WorkQueue]) -> Call[ProbeResult]:
+    """Return the call that finds out which of these queues have messages."""
+    keys = [queues_key(namespace), paused_key(namespace), *(each.queue.keys.messages for each in queues)]
+    names = tuple(each.base_name for each in queues)
+    return Call("tasks/worker/scan", tuple(keys), names, _read_found, repeatable=True)
 
 
 def _read_found(reply: list[bytes | int]) -> ProbeResult:

@@ -31,7 +31,9 @@ def make_sources(
 
 
 def _make_queue_sources(queues: Sequence[QueueSettings], context: SourceContext) -> list[QueueSource]:
+    by_client = work_queues_by_client(queues, context.notifier.worker_id)
+    is_alone = len(by_client) == 1
     return [
-        QueueSource(client, work_queues, context, connection_number=number)
-        for number, (client, work_queues) in enumerate(work_queues_by_client(queues, context.notifier.worker_id))
+        QueueSource(client, work_queues, context, connection_number=number, is_alone=is_alone)
+        for number, (client, work_queues) in enumerate(by_client)
     ]

@@ -12,11 +12,12 @@ from ...core.keys import paused_key, worker_key
 from ...core.limits import MAX_BATCH
 from ...core.log_lines import get_logger
 from ...core.transport.backoff import ReconnectBackoff
+from ...core.transport.call import Call
 from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
 from ..fetch.exchange import Fetched, FetchParts, FetchStep, PendingExchange, PreparedFetch
 from ..fetch.polling import PollSchedule
-from ..fetch.queue_selector import FetchOrder, QueueSelector
+from ..fetch.queue_selector import FetchOrder, ProbeResult, QueueSelector, scan_call
 from ..fetch.waiting import StopWaitingStep, WaitingNote
 from ..fetch.wakeup import Subscription, Wakeup
 from ..lease.confirmation import ConfirmStep, OutcomeConfirmation
@@ -43,6 +44,9 @@ from .source import SourceContext
 
 logger = get_logger(__name__)
 
+#: With many connections, an idle one fetches in each tenth poll. In the others it only asks whether there are messages.
+POLLS_PER_FETCH = 10
+
 #: Steps whose failure stops nothing else.
 _APART = (ReportStep, CleanupStep, HeartbeatStep, RecentStep, StopWaitingStep, ConfirmStep)
 
@@ -59,6 +63,7 @@ class QueueSource(BaseSource):
         context: SourceContext,
         *,
         connection_number: int = 0,
+        is_alone: bool = True,
     ) -> None:
         notifier = context.notifier
         super().__init__(
@@ -69,6 +74,7 @@ class QueueSource(BaseSource):
                 poll_interval_s=context.poll_interval_s,
                 idle_turns=context.idle_turns,
                 connection_number=connection_number,
+                polls_from=None if is_alone else context.polls_from,
             ),
             wake=context.wake,
             shared_state=context.shared_state,
@@ -95,6 +101,10 @@ class QueueSource(BaseSource):
         self._subscription: Subscription | None = None
         #: The exchange that was sent and not read yet.
         self._pending_exchange: PendingExchange | None = None
+        #: How many idle polls were due; of each connection others are fetches.
+        self._idle_polls = connection_number
+        #: For which queues the call of an idle poll was made, and the call.
+        self._scan_call: tuple[Sequence[WorkQueue], Call[ProbeResult]] | None = None
         #: Without a supervisor there is none to send.
         self.heartbeat = Heartbeat(client, notifier.worker_id, is_needed=context.shared_state is not None)
         #: How many messages the last fetch returned, if that was all it asked for.
@@ -196,6 +206,30 @@ class QueueSource(BaseSource):
     def is_fetch_due(self) -> bool:
         """Return whether the next exchange would fetch."""
         return max(min(self.poll_schedule.times()), self.backoff.next_try_at) <= time.monotonic()
+
+    def may_scan(self, now: float) -> bool:
+        """Return whether only an idle poll is due, for which it is enough to ask whether there are messages."""
+        if not self.poll_schedule.is_idle_poll(now) or self._ends_by_itself or self.selector.scan is not None:
+            return False
+        self._idle_polls += 1
+        is_enough = self._idle_polls % POLLS_PER_FETCH != 0
+        return is_enough and self.is_idle and not self._needs_more_than_an_exchange()
+
+    @property
+    def scan_call(self) -> Call[ProbeResult]:
+        """Return the call that asks whether there are messages."""
+        if self._scan_call is None or self._scan_call[0] is not self.queues:
+            self._scan_call = self.queues, scan_call(self.client.namespace, self.queues)
+        return self._scan_call[1]
+
+    def note_scanned(self, found: ProbeResult | RsmqError, *, asked_at: float) -> None:
+        """Note the reply to an idle poll, and plan the next one; fetch where there is something, or an error."""
+        if isinstance(found, RsmqError) or found.positions or found.queue_count != self.selector.known_count:
+            self.poll_schedule.fetch_soon()
+            return
+        self.clock.set(found.server_ms, asked_at=asked_at)
+        next_s = found.next_ms / 1000
+        self.poll_schedule.plan_next(found=0, next_s=next_s, is_partial=False, may_be_more=False)
 
     def begin_exchange(self, room: int, *, at_most: int = MAX_BATCH) -> bool:
         """Send the next exchange, if there is anything to send; exchange() then only reads the replies.

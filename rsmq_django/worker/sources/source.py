@@ -12,8 +12,10 @@ it and fetches again.
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...core import Client
@@ -25,6 +27,13 @@ from ..fetch.polling import IdleTurn
 from ..fetch.wakeup import Wakeup
 from ..report.notifications import Notifier
 from ..report.shared_state import SharedState
+
+#: Idle processes that are started together poll at different times of this span.
+POLLS_WITHIN_S = 1.0
+
+
+def _some_time() -> float:
+    return time.monotonic() - random.uniform(0, POLLS_WITHIN_S)  # noqa: S311 - spreads load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,8 @@ class SourceContext:
     idle_turns: IdleTurn | None = None
     #: The worker ends when nothing is left: it does not wait for wake-ups.
     ends_by_itself: bool = False
+    #: All connections poll at this time plus a multiple of the interval; those of other processes at another time.
+    polls_from: float = field(default_factory=_some_time)
 
 
 class Source(AckSink, Protocol):

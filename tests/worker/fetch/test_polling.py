@@ -166,3 +166,35 @@ def test_fetch_is_repeated_soon_after_a_lost_reply(clock: StillClock):
     poll_schedule.fetch_soon()
 
     assert poll_schedule.is_time()
+
+
+def test_idle_polls_of_several_connections_fall_together(clock: StillClock):
+    schedules = [
+        PollSchedule(poll_interval_s=POLL_S, idle_turns=None, connection_number=number, polls_from=999.0)
+        for number in range(3)
+    ]
+    times = set()
+    for poll_schedule in schedules:
+        clock.now += 0.25
+        wait_after(poll_schedule, clock, found=0, next_s=-1)
+        times.add(poll_schedule.times()[0])
+
+    assert times == {1004.0}
+    assert [each.is_idle_poll(1004.0) for each in schedules] == [True] * 3
+    assert not schedules[0].is_idle_poll(1003.9)
+
+
+def test_fetch_for_another_reason_is_no_idle_poll(clock: StillClock):
+    poll_schedule = PollSchedule(poll_interval_s=POLL_S, idle_turns=None, connection_number=0, polls_from=999.0)
+    assert not poll_schedule.is_idle_poll(clock.now)  # the first fetch
+    wait_after(poll_schedule, clock, found=0, next_s=-1)
+    later = clock.now + POLL_S
+
+    poll_schedule.has_wakeup = True
+    assert not poll_schedule.is_idle_poll(later)
+    poll_schedule.begin()
+    assert poll_schedule.is_idle_poll(later)
+    poll_schedule.fetch_within(1)
+    assert not poll_schedule.is_idle_poll(later)
+    wait_after(poll_schedule, clock, found=0, next_s=1)
+    assert not poll_schedule.is_idle_poll(later)
