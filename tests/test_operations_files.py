@@ -14,9 +14,11 @@ import pytest
 from prometheus_client.core import Metric
 
 from rsmq_django.core.stats.counters import report
+from rsmq_django.core.tasks.processes import ProcessRecord, SlotUse, describe
 from rsmq_django.core.tasks.schedules import put_entry
 from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.telemetry.metrics import registry
+from rsmq_django.worker.lease.inflight import heartbeat_call
 from tests.redis_server import PrivateServer
 
 ROOT = Path(__file__).parent.parent
@@ -100,6 +102,93 @@ def test_summaries_name_labels_that_their_expression_keeps(exported: dict[str, f
         assert named <= kept, block
 
 
+SOURCE = {"type": "prometheus", "uid": "${source}"}
+#: What Grafana reads of a dashboard: types, ranges, patterns, tuples of allowed values, and the same of parts.
+DASHBOARD_SCHEMA: dict[str, Any] = {
+    "title": str,
+    "uid": re.compile(r"[\w-]{1,40}"),
+    "tags": [str],
+    "schemaVersion": int,
+    "version": int,
+    "editable": bool,
+    "refresh": re.compile(r"\d+[smh]"),
+    "time": {"from": re.compile("now-.+"), "to": ("now",)},
+    "annotations": {"list": list},
+    "templating": {"list": [{"name": re.compile(r"\w+"), "type": ("datasource", "query"), "query": (str, dict)}]},
+    "panels": [
+        {
+            "id": int,
+            "type": ("timeseries", "stat"),
+            "title": re.compile(".+"),
+            "description": str,
+            "datasource": SOURCE,
+            "gridPos": {"x": range(24), "y": range(1000), "w": range(1, 25), "h": range(1, 25)},
+            "fieldConfig": {"defaults": {"unit": ("short", "s", "ops", "percentunit")}, "overrides": list},
+            "options": dict,
+            "targets": [{"refId": re.compile("[A-Z]"), "datasource": SOURCE, "expr": str}],
+        }
+    ],
+}
+
+
+def mistakes(value: Any, schema: Any, where: str = "dashboard") -> list[str]:
+    """Return what a value has other than its schema says."""
+    if isinstance(schema, dict):
+        if not isinstance(value, dict):
+            return [f"{where} is no object"]
+        return [
+            each
+            for key, inner in schema.items()
+            for each in (
+                mistakes(value[key], inner, f"{where}.{key}") if key in value else [f"{where}.{key} is missing"]
+            )
+        ]
+    if isinstance(schema, list):
+        if not isinstance(value, list) or not value:
+            return [f"{where} is no list, or empty"]
+        return [each for at, one in enumerate(value) for each in mistakes(one, schema[0], f"{where}[{at}]")]
+    if isinstance(schema, re.Pattern):
+        fits = isinstance(value, str) and schema.fullmatch(value) is not None
+    elif isinstance(schema, type):
+        fits = type(value) is schema
+    elif isinstance(schema, tuple):
+        fits = value in schema or type(value) in schema
+    else:
+        fits = value in schema if isinstance(schema, range) else value == schema
+    return [] if fits else [f"{where} is {value!r}"]
+
+
+def test_dashboard_has_what_grafana_reads() -> None:
+    dashboard = json.loads(DASHBOARD.read_text("utf-8"))
+
+    assert mistakes(dashboard, DASHBOARD_SCHEMA) == []
+    for panel in dashboard["panels"]:
+        ids = [target["refId"] for target in panel["targets"]]
+        assert len(set(ids)) == len(ids), panel["title"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "mistake"),
+    [
+        (("panels", 0, "type"), "timeserie", "dashboard.panels[0].type is 'timeserie'"),
+        (("panels", 1, "id"), "2", "dashboard.panels[1].id is '2'"),
+        (("panels", 2, "gridPos", "w"), 25, "dashboard.panels[2].gridPos.w is 25"),
+        (("panels", 3, "targets"), [], "dashboard.panels[3].targets is no list, or empty"),
+        (("panels", 4, "datasource", "uid"), "own", "dashboard.panels[4].datasource.uid is 'own'"),
+        (("time", "to"), None, "dashboard.time.to is None"),
+        (("templating",), {}, "dashboard.templating.list is missing"),
+    ],
+)
+def test_mistake_in_the_dashboard_is_noticed(path: tuple[Any, ...], value: Any, mistake: str) -> None:
+    dashboard: Any = json.loads(DASHBOARD.read_text("utf-8"))
+    part = dashboard
+    for step in path[:-1]:
+        part = part[step]
+    part[path[-1]] = value
+
+    assert mistakes(dashboard, DASHBOARD_SCHEMA) == [mistake]
+
+
 def test_panels_of_the_dashboard_do_not_overlap_and_ask_the_chosen_source() -> None:
     taken: dict[tuple[int, int], str] = {}
     for panel in panels():
@@ -144,6 +233,7 @@ def promtool_tests(tmp_path: Path, *tests: dict[str, Any]) -> None:
 
 READY = 'rsmq_queue_messages{connection="default",queue="mail",state="ready"}'
 WORKERS = 'rsmq_queue_workers{connection="default",queue="mail"}'
+SLOTS = 'rsmq_worker_slots{connection="default",queues="%s",kind="%s",state="%s"}'
 AGE = 'rsmq_queue_oldest_ready_seconds{connection="default",queue="%s"}'
 ATTEMPTS = 'rsmq_attempts_total{connection="default",queue="mail",task="shop.send",outcome="%s"}'
 OF_MAIL, OF_TASK = {"queue": "mail"}, {"queue": "mail", "task": "shop.send"}
@@ -189,6 +279,20 @@ def test_alert_fires_when_and_only_when_there_is_trouble(
 
 
 @NEEDS_PROMTOOL
+def test_workers_are_scaled_by_busy_slots_of_processes_that_consume_the_queue(tmp_path: Path) -> None:
+    (query,) = [each for where, each in expressions().items() if where.startswith("keda") and "slots" in each]
+    use = {"mail": 1, "mail,zoo": 2, "audit,mail": 4, "audit,mail,zoo": 8, "mailbox": 16, "audit,e-mail": 32}
+    series = [
+        {"series": SLOTS % (queues, kind, state), "values": f"{number * factor}+0x10"}
+        for queues, number in use.items()
+        for kind, state, factor in (("function", "busy", 1), ("coroutine", "busy", 100), ("function", "total", 1000))
+    ]
+    expected = {"expr": query, "eval_time": "5m", "exp_samples": [{"labels": "{}", "value": 15}]}
+
+    promtool_tests(tmp_path, {"interval": "1m", "input_series": series, "promql_expr_test": [expected]})
+
+
+@NEEDS_PROMTOOL
 def test_all_panels_show_something_for_a_project_that_has_run_tasks(
     tmp_path: Path, settings: Any, server: PrivateServer
 ) -> None:
@@ -197,6 +301,11 @@ def test_all_panels_show_something_for_a_project_that_has_run_tasks(
     ensure_queue("mail").send(b"x")
     grown = {"started:shop.send": 1, "succeeded:shop.send": 1, "run:100:shop.send": 1, "wait:100:shop.send": 1}
     client.run(report("rsmq", "mail", reporter="w", number=1, at_s=time.time(), grown=grown))
+    use = (SlotUse("function", 1, 8), SlotUse("coroutine", 0, 100))
+    client.run(heartbeat_call(client, ["w"]))
+    client.run(
+        describe(client.namespace, "w", ProcessRecord("h", 1, "0", 0, None, "working", ("mail",), (), slots=use))
+    )
     client.run(put_entry(client.namespace, "hourly", "{}", seen="", owner="", next_ms=1000))
     samples = [sample for family in registry().collect() for sample in family.samples]
     series = []

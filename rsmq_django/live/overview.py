@@ -14,7 +14,7 @@ from ..core.stats.depth import Depth, together
 from ..core.stats.depths import NamedDepth, read_depths, read_other_depths
 from ..core.stats.history import Slot, merged, read_series
 from ..queues import get_client
-from .processes import worker_counts
+from .processes import records_at_work, worker_counts
 from .tasks import known_names
 
 #: A message that has been ready for longer is late.
@@ -103,7 +103,7 @@ def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueActiv
 def _serving(client: Client) -> Mapping[str, int] | None:
     """Return the number of workers per queue; None when another program has overwritten the list of workers."""
     try:
-        return worker_counts(client)
+        return worker_counts(records_at_work(client))
     except BrokenQueue:
         return None
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..conf.settings import get_settings
 from ..core import Client
 from ..core.queue.listing import WorkerBeat, workers
 from ..core.tasks.processes import SILENT_AFTER_S, ProcessRecord, read_processes
 from .places import QueueRef
+
+#: Maximum length of the list of queues that names a group of processes.
+LONGEST_NAMES = 200
 
 
 def processes_of(client: Client) -> list[tuple[WorkerBeat, ProcessRecord | None]]:
@@ -30,9 +33,30 @@ def served_names(client: Client) -> set[str]:
     return {name for _worker_id, record in _at_work(client) for name in record.queues}
 
 
-def worker_counts(client: Client) -> Counter[str]:
-    """Return how many live processes consume each queue and each reliable queue."""
-    return Counter(name for _worker_id, record in _at_work(client) for name in {*record.queues, *record.reliable})
+def records_at_work(client: Client) -> list[ProcessRecord]:
+    """Return the records of live processes that receive messages."""
+    return [record for _worker_id, record in _at_work(client)]
+
+
+def worker_counts(records: Iterable[ProcessRecord]) -> Counter[str]:
+    """Return how many of these processes consume each queue and each reliable queue."""
+    return Counter(name for record in records for name in {*record.queues, *record.reliable})
+
+
+def slots_in_use(records: Iterable[ProcessRecord]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return the busy and all slots of these processes, by the queues that they consume and the kind of slots.
+
+    The names of the queues are joined by commas; long lists are cut, and count together when the rest is equal.
+    """
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
+    for record in records:
+        names = ",".join(sorted({*record.queues, *record.reliable}))
+        if len(names) > LONGEST_NAMES:
+            names = f"{names[:LONGEST_NAMES].rpartition(',')[0]},..."
+        for each in record.slots:
+            busy, total = sums.get((names, each.kind), (0, 0))
+            sums[names, each.kind] = busy + each.busy, total + each.total
+    return sums
 
 
 def _at_work(client: Client) -> Iterator[tuple[str, ProcessRecord]]:

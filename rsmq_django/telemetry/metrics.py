@@ -32,7 +32,7 @@ from ..core.stats.histogram import Histogram
 from ..core.stats.history import COUNTERS, Counts, read_totals
 from ..core.tasks.schedules import Listing, list_entries
 from ..core.transport.call import Call
-from ..live.processes import worker_counts
+from ..live.processes import records_at_work, slots_in_use, worker_counts
 from ..live.tasks import known_names
 from ..queues import get_client
 
@@ -61,6 +61,8 @@ class Scrape:
     workers: list[WorkerBeat]
     #: Live processes by the queue of the settings that they consume; a band or lane has those of its queue.
     consumers: dict[str, int]
+    #: Busy and all slots of live processes, by their queues and the kind of slots.
+    slots: dict[tuple[str, str], tuple[int, int]]
     schedules: Listing
     log: LogState
 
@@ -139,28 +141,31 @@ def read_connection(alias: str, client: Client) -> Scrape:
         _read(client, paused(client.namespace), frozenset()),
         _totals(client, counted, shown),
         _read(client, workers(client.namespace), []),
-        _consumers(alias, client, shown),
+        *_consumers(alias, client, shown),
         _read(client, list_entries(client.namespace), Listing(0, {})),
         _read(client, log_state(client.namespace), LogState(0, None, 0, None, None)),
     )
 
 
-def _consumers(alias: str, client: Client, shown: Iterable[str]) -> dict[str, int]:
-    """Return how many live processes consume each queue of the settings that workers have to consume.
+def _consumers(
+    alias: str, client: Client, shown: Iterable[str]
+) -> tuple[dict[str, int], dict[tuple[str, str], tuple[int, int]]]:
+    """Return how many live processes consume each queue of the settings that workers have to consume, and their slots.
 
     So do the shown bands and lanes of these queues, each with the processes of its queue.
     """
     settings = get_settings()
     try:
-        counted = worker_counts(client)
+        at_work = records_at_work(client)
     except RedisFailure:
         raise
     except RsmqError:
-        return {}
+        return {}, {}
+    counted, slots = worker_counts(at_work), slots_in_use(at_work)
     queues = {each.name for each in settings.queues.values() if alias in aliases_of(each) and not each.for_others}
     bands = {name for name in shown if settings.base_name(name) in queues}
     reliable = {each.name for each in settings.reliable.values() if each.connection == alias}
-    return {name: counted[settings.base_name(name)] for name in sorted(queues | bands | reliable)}
+    return {name: counted[settings.base_name(name)] for name in sorted(queues | bands | reliable)}, slots
 
 
 def _by_name(found: Sequence[NamedDepth]) -> dict[str, Depth]:
@@ -301,6 +306,16 @@ def _worker_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
         for name, processes in scrape.consumers.items():
             consumers.add_metric([scrape.alias, name], processes)
     yield consumers
+    slots = GaugeMetricFamily(
+        "rsmq_worker_slots",
+        "Functions and coroutines that run in live worker processes, and how many can run at a time.",
+        labels=["connection", "queues", "kind", "state"],
+    )
+    for scrape in scrapes:
+        for (queues, kind), (busy, total) in scrape.slots.items():
+            slots.add_metric([scrape.alias, queues, kind, "busy"], busy)
+            slots.add_metric([scrape.alias, queues, kind, "total"], total)
+    yield slots
 
 
 def _schedule_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:

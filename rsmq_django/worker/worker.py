@@ -160,10 +160,10 @@ class Worker:
         self._stopping.handle_supervisor()
         self.wakeup.watch(lifeline, self._on_orphaned)
 
-    def report_stacks(self, requests: int) -> None:
-        """Report the stacks of running tasks each time a byte is written into this pipe."""
+    def answer_supervisor(self, requests: int, shared_state: SharedState) -> None:
+        """Report how many tasks run, or their stacks, each time a byte is written into this pipe."""
         clients = [source.client for source in self.sources]
-        StackReporter(requests, self.pool, clients, self.options.worker_id).start()
+        StackReporter(requests, self.pool, clients, self.options.worker_id, shared_state).start()
 
     def _on_orphaned(self) -> None:
         logger.warning("the supervisor has ended; finishing running tasks")

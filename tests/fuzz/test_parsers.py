@@ -222,7 +222,7 @@ def test_counters_are_read(fields: dict[bytes, bytes]):
 
 
 @examples(40)
-@given(words=st.lists(WORDS, min_size=11, max_size=11))
+@given(words=st.lists(WORDS, min_size=12, max_size=12))
 def test_record_of_a_process_is_read(words: list[bytes]):
     processes._record(1_700_000_000_000, words)
     holds._read_page((b"0", words[:10]))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from dataclasses import replace
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -23,7 +24,7 @@ from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.stats.cardinality import MOST_QUEUES, MOST_TASKS, OTHER
 from rsmq_django.core.stats.counters import report
 from rsmq_django.core.stats.histogram import bucket_of
-from rsmq_django.core.tasks.processes import ProcessRecord, describe
+from rsmq_django.core.tasks.processes import ProcessRecord, SlotUse, describe
 from rsmq_django.core.tasks.schedules import put_entry
 from rsmq_django.core.topic import Topic
 from rsmq_django.queues import ensure_queue, get_client, get_queue
@@ -299,6 +300,45 @@ def test_workers_are_counted_for_bands_and_shards_of_queues(settings: Any):
 
     first, second = aliases_of(get_settings().queues["orders"])
     assert seen == {("default", "mail"): 1, ("default", "mail-p50"): 1, (first, "orders"): 1, (second, "orders"): 1}
+
+
+def test_slots_of_processes_are_added_up_by_their_queues_and_kind():
+    client = get_client()
+    use = (SlotUse("function", 3, 8), SlotUse("coroutine", 0, 100))
+    plain = ProcessRecord("host", 1, "0", 0, None, "working", ("mail", "jobs"), (), slots=use)
+    records = {
+        "one": plain,
+        "two": replace(plain, slots=(SlotUse("function", 8, 8), SlotUse("coroutine", 5, 50))),
+        "reliable": replace(plain, reliable=("orders",)),
+        "quiet": replace(plain, state="quiet"),
+        "older": replace(plain, slots=()),
+        "many": replace(plain, queues=tuple(f"queue-{n:03}" for n in range(100))),
+    }
+    client.run(heartbeat_call(client, list(records)))
+    for name, record in records.items():
+        client.run(describe(client.namespace, name, record))
+
+    seen = {
+        tuple(dict(labels)[name] for name in ("kind", "queues", "state")): value
+        for (metric, labels), value in scrape().items()
+        if metric == "rsmq_worker_slots"
+    }
+
+    many = f"{','.join(f'queue-{n:03}' for n in range(20))},..."
+    assert seen == {
+        ("function", "jobs,mail", "busy"): 11,
+        ("function", "jobs,mail", "total"): 16,
+        ("coroutine", "jobs,mail", "busy"): 5,
+        ("coroutine", "jobs,mail", "total"): 150,
+        ("function", "jobs,mail,orders", "busy"): 3,
+        ("function", "jobs,mail,orders", "total"): 8,
+        ("coroutine", "jobs,mail,orders", "busy"): 0,
+        ("coroutine", "jobs,mail,orders", "total"): 100,
+        ("function", many, "busy"): 3,
+        ("function", many, "total"): 8,
+        ("coroutine", many, "busy"): 0,
+        ("coroutine", many, "total"): 100,
+    }
 
 
 def test_tick_that_has_not_fired_is_overdue():

@@ -6,7 +6,7 @@ command. Records are for display: no message is ever moved because of a record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
@@ -32,7 +32,8 @@ KEEP_RECORD_S = 60
 KEEP_ORDER_S = 3600
 #: Maximum number of running messages in a record.
 MAX_RUNNING = 50
-_WORDS_PER_PROCESS = 11
+KINDS_OF_SLOTS = ("function", "coroutine")
+_WORDS_PER_PROCESS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,16 @@ class Running:
 
     message_id: str
     run_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """How many tasks of a kind run in a process, and how many can run at a time."""
+
+    #: "function" or "coroutine".
+    kind: str
+    busy: int
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,8 @@ class ProcessRecord:
     reliable: tuple[str, ...] = ()
     #: Number and digest of its registered tasks; "" for an older version.
     tasks: str = ""
+    #: Empty for an older version, and for a process that has just begun.
+    slots: tuple[SlotUse, ...] = ()
 
 
 class Heard(NamedTuple):
@@ -90,6 +103,7 @@ def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[Hear
         "reliable": "\n".join(record.reliable),
         "tasks": record.tasks,
         "running": lines,
+        "slots": "\n".join(f"{each.kind} {each.busy} {each.total}" for each in record.slots),
     }
     args: list[Argument] = [KEEP_RECORD_S]
     for name, value in fields.items():
@@ -149,7 +163,7 @@ def read_slice(inflight_key: str, cursor: bytes, read: Callable[[Slice], T]) -> 
 
 def _record(now_ms: int, words: list[bytes]) -> ProcessRecord:
     texts = (word.decode("utf-8", "replace") for word in words)
-    told, host, pid, version, age, memory, state, queues, running, reliable, tasks = texts
+    told, host, pid, version, age, memory, state, queues, running, reliable, tasks, slots = texts
     ago_ms = max(0, now_ms - read_count(told))
     return ProcessRecord(
         host=host,
@@ -163,7 +177,14 @@ def _record(now_ms: int, words: list[bytes]) -> ProcessRecord:
         told_ms_ago=ago_ms,
         reliable=tuple(reliable.split("\n")) if reliable else (),
         tasks=tasks,
+        slots=tuple(_slots(slots)),
     )
+
+
+def _slots(text: str) -> Iterator[SlotUse]:
+    for words in map(str.split, text.split("\n")):
+        if len(words) == 3 and words[0] in KINDS_OF_SLOTS:  # any program may have written it
+            yield SlotUse(words[0], read_count(words[1]), read_count(words[2]))
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

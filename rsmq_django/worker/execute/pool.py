@@ -264,6 +264,10 @@ class Pool:
         """Return everything that runs now, on threads and on the loop."""
         return [*self._running_functions(), *list(self._coroutines)]
 
+    def use(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return how many functions and how many coroutines run, each with the most that can run at a time."""
+        return (len(self._running_functions()), self._threads), (self._begun, self._async_tasks)
+
     def threads_of_functions(self) -> list[tuple[Runnable, int]]:
         """Return the functions that run, each with the id of its thread."""
         ids = {thread.name: thread.ident for thread in threading.enumerate()}

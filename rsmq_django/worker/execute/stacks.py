@@ -1,4 +1,4 @@
-"""Reports the stacks of the running tasks of this process when the supervisor asks.
+"""Reports how many tasks run in this process, and their stacks, when the supervisor asks.
 
 The supervisor writes a byte into a pipe, and a dedicated thread waits for it: neither tasks nor the main loop do any
 work for this. It reads frames and changes nothing, so a task may be anywhere. A task that keeps the interpreter lock
@@ -21,6 +21,7 @@ from ...core import Client
 from ...core.errors import RsmqError
 from ...core.log_lines import get_logger
 from ...core.tasks.stacks import tell_stacks
+from ..report.shared_state import SharedState
 from .batch import executions_of
 from .pool import Pool
 
@@ -32,12 +33,19 @@ _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _AROUND = (_OURS, threading.__file__, asyncio.__path__[0])
 
 
-class StackReporter:
-    """Answers requests for stacks on its own thread; see the module."""
+#: What the supervisor writes to ask for either.
+STACKS, USE = b"?", b"#"
 
-    def __init__(self, reader: int, pool: Pool, clients: Iterable[Client], worker_id: str) -> None:
+
+class StackReporter:
+    """Answers requests for stacks and numbers on its own thread; see the module."""
+
+    def __init__(
+        self, reader: int, pool: Pool, clients: Iterable[Client], worker_id: str, shared_state: SharedState
+    ) -> None:
         self._reader = reader
         self._pool = pool
+        self._shared_state = shared_state
         self._clients = list(dict.fromkeys(clients))
         self._worker_id = worker_id
 
@@ -46,17 +54,24 @@ class StackReporter:
         threading.Thread(target=self._answer, name="rsmq-stacks", daemon=True).start()
 
     def _answer(self) -> None:
-        while os.read(self._reader, 64):
+        asked = USE
+        while asked:
+            self._shared_state.note_use(*self._pool.use())
+            if STACKS in asked:
+                self._report_stacks()
+            asked = os.read(self._reader, 64)
+
+    def _report_stacks(self) -> None:
+        try:
+            stacks = stacks_of(self._pool)
+        except Exception:  # frames change while they are read, and their source may be anything
+            logger.exception("the stacks of running tasks could not be read")
+            return
+        for client in self._clients:
             try:
-                stacks = stacks_of(self._pool)
-            except Exception:  # frames change while they are read, and their source may be anything
-                logger.exception("the stacks of running tasks could not be read")
-                continue
-            for client in self._clients:
-                try:
-                    client.run(tell_stacks(client.namespace, self._worker_id, stacks))
-                except RsmqError as error:
-                    logger.warning("the stacks of running tasks could not be stored: %s", error)
+                client.run(tell_stacks(client.namespace, self._worker_id, stacks))
+            except RsmqError as error:
+                logger.warning("the stacks of running tasks could not be stored: %s", error)
 
 
 def stacks_of(pool: Pool) -> dict[str, str]:

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 
 _TIME = struct.Struct("d")
 _POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _IS_PAUSED_AT, _TURNED_AT, _INTERRUPTED_AT, _SLOTS_AT = 0, 8, 16, 17, 24, 32, 64
+#: Busy and all slots for functions, the same for coroutines.
+_USE, _USE_AT = struct.Struct("4I"), 40
 #: Value of the "has ended" field when the process holds no messages any more.
 _HOLDS_NOTHING = 2
 #: Monotonic times until when a message may run (0 for no limit) and since when it is running; its id. The times are
@@ -81,6 +83,10 @@ class SharedState:
         if self.interrupted_at is None:
             _TIME.pack_into(self._memory, _INTERRUPTED_AT, time.monotonic())
 
+    def note_use(self, functions: tuple[int, int], coroutines: tuple[int, int]) -> None:
+        """Note how many functions and coroutines run, each with the most that can run at a time."""
+        _USE.pack_into(self._memory, _USE_AT, *functions, *coroutines)
+
     # -- Written by the supervisor ------------------------------------------------------------------------------------
 
     def set_stop_by(self, by: float) -> None:
@@ -127,6 +133,12 @@ class SharedState:
     def has_ended(self) -> bool:
         """Whether the process ended by itself."""
         return bool(self._memory[_HAS_ENDED_AT])
+
+    @property
+    def use(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """The last arguments of note_use(); None before the first."""
+        busy, most, busy_coroutines, most_coroutines = _USE.unpack_from(self._memory, _USE_AT)
+        return ((busy, most), (busy_coroutines, most_coroutines)) if most else None
 
     def running(self) -> frozenset[str]:
         """Return the ids of the messages that began to run and were not settled at the last write of the process."""

@@ -12,15 +12,19 @@ from ...core import Client, RsmqError
 from ...core.log_lines import get_logger
 from ...core.queue.listing import workers
 from ...core.tasks.processes import (
+    KINDS_OF_SLOTS,
     SILENT_AFTER_S,
     ProcessRecord,
     Running,
+    SlotUse,
     describe,
     read_processes,
     with_different_tasks,
 )
 from ...tasks.registry import digest_of_tasks
+from ..execute.stacks import STACKS, USE
 from ..lease.inflight import HEARTBEAT_EVERY_S
+from ..report.shared_state import SharedState
 from .process import Child, resident_bytes
 
 logger = get_logger(__name__)
@@ -50,6 +54,8 @@ class ProcessControl:
         """
         children, self._tasks = list(self._children), self._tasks or digest_of_tasks()
         names = tuple(queues), tuple(reliable)
+        for child in children:
+            child.ask_for(USE)  # for the next record: the answer takes a moment
         calls = [describe(client.namespace, child.worker_id, self._record(child, *names)) for child in children]
         alive = {child.worker_id for child in children}
         self._obeyed = {key: order for key, order in self._obeyed.items() if key[1] in alive}
@@ -60,7 +66,7 @@ class ProcessControl:
             order, request = reply
             if request and request != self._asked.get((client, child.worker_id)):
                 self._asked[client, child.worker_id] = request
-                child.ask_for_stacks()
+                child.ask_for(STACKS)
             if order and order != self._obeyed.get((client, child.worker_id)):
                 self._obeyed[client, child.worker_id] = order
                 self._carry_out(child, order.partition(" ")[0])
@@ -100,6 +106,7 @@ class ProcessControl:
             reliable=reliable,
             tasks=self._tasks,
             running=tuple(Running(message_id, _ms(now - began_at)) for message_id, began_at in since),
+            slots=_slots(child.shared_state),
         )
 
     def _carry_out(self, child: Child, word: str) -> None:
@@ -112,6 +119,11 @@ class ProcessControl:
                 child.ask_to_stop(by=time.monotonic() + self._shutdown_timeout_s)
         else:
             logger.warning("ignored unknown worker command %r", word)
+
+
+def _slots(shared_state: SharedState) -> tuple[SlotUse, ...]:
+    use = shared_state.use
+    return () if use is None else tuple(SlotUse(kind, *each) for kind, each in zip(KINDS_OF_SLOTS, use, strict=True))
 
 
 def _ms(seconds: float) -> int:

@@ -82,8 +82,8 @@ class Child:
     is_frozen: bool = False
     #: Ids of the messages that exceeded their hard time limit, for which it was killed.
     overdue: frozenset[str] = frozenset()
-    #: The pipe for requests of the stacks of its tasks.
-    stack_requests: int | None = None
+    #: The pipe for requests: see execute/stacks.py.
+    requests: int | None = None
 
     #: The last turn of its main loop that the supervisor has seen, and for how long there was no newer one.
     _seen_turn: float = 0.0
@@ -118,17 +118,17 @@ class Child:
         self.shared_state.set_stop_by(by)
         self._send(signal.SIGTERM)
 
-    def ask_for_stacks(self) -> None:
-        """Request the stacks of its running tasks."""
-        if self.stack_requests is not None:
+    def ask_for(self, what: bytes) -> None:
+        """Request the stacks of its running tasks, or how many there are."""
+        if self.requests is not None:
             with contextlib.suppress(BlockingIOError, BrokenPipeError):  # a request is pending already, or it ends
-                os.write(self.stack_requests, b"?")
+                os.write(self.requests, what)
 
     def close_pipe(self) -> None:
         """Close the descriptor of its requests: it has ended, or this is another child."""
-        if self.stack_requests is not None:
-            os.close(self.stack_requests)
-            self.stack_requests = None
+        if self.requests is not None:
+            os.close(self.requests)
+            self.requests = None
 
     def kill(self) -> None:
         """Kill it. Its messages are not to blame."""

@@ -215,7 +215,7 @@ class Supervisor:
         os.close(reader)
         os.set_blocking(writer, False)
         logger.info("started process %d as worker %s", pid, options.worker_id)
-        return Child(pid, options.worker_id, shared_state, process_slot, stack_requests=writer)
+        return Child(pid, options.worker_id, shared_state, process_slot, requests=writer)
 
     def _options_of_a_child(self) -> WorkerOptions:
         options = self.options.worker
@@ -225,7 +225,7 @@ class Supervisor:
         return replace(options, worker_id=f"{options.worker_id}-{random_worker_id()[-6:]}", max_tasks=max_tasks)
 
     def _run_child(
-        self, options: WorkerOptions, shared_state: SharedState, idle_turns: IdleTurn, stack_requests: int
+        self, options: WorkerOptions, shared_state: SharedState, idle_turns: IdleTurn, requests: int
     ) -> None:
         status, holds_nothing = BROKEN, False
         try:
@@ -240,7 +240,7 @@ class Supervisor:
             gc.freeze()
             worker = Worker(self.queues, options, shared_state=shared_state, idle_turns=idle_turns)
             worker.handle_supervisor(self._lifeline)
-            worker.report_stacks(stack_requests)
+            worker.answer_supervisor(requests, shared_state)
             # Signals were blocked until now: they must not run the supervisor's handlers here.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             has_finished = worker.run()

@@ -11,6 +11,7 @@ from rsmq_django.core.tasks.processes import (
     KEEP_RECORD_S,
     ProcessRecord,
     Running,
+    SlotUse,
     describe,
     give_order,
     held_in,
@@ -28,6 +29,7 @@ RECORD = ProcessRecord(
     state="working",
     queues=("mail", "jobs"),
     running=(Running("a b", 900), Running("c", 10)),
+    slots=(SlotUse("function", 2, 8), SlotUse("coroutine", 0, 100)),
 )
 
 
@@ -88,11 +90,15 @@ def test_commands_are_read_at_the_memory_limit(client: Client, server: PrivateSe
 
 
 def test_records_of_other_programs_do_no_harm(client: Client, server: PrivateServer):
-    server.redis.hset("rsmq::process:w1", mapping={"described_ms": "soon", "pid": "-", "running": "\n  \nx y"})
+    server.redis.hset(
+        "rsmq::process:w1",
+        mapping={"described_ms": "soon", "pid": "-", "running": "\n  \nx y", "slots": "a b c\nfunction x -1\n7"},
+    )
 
     found = client.run(read_processes("rsmq", ["w1"]))["w1"]
 
     assert (found.pid, found.host) == (0, "")
+    assert found.slots == (SlotUse("function", 0, 0),)
 
 
 def test_leased_messages_of_a_worker_are_returned_with_their_queues(client: Client, server: PrivateServer):

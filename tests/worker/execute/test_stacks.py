@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import cast
 
 import pytest
 
@@ -16,6 +15,7 @@ from rsmq_django.queues import get_client
 from rsmq_django.worker.execute import stacks as module
 from rsmq_django.worker.execute.pool import Pool
 from rsmq_django.worker.execute.stacks import StackReporter
+from rsmq_django.worker.report.shared_state import SharedState
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -58,6 +58,23 @@ def test_a_process_answers_where_its_functions_and_coroutines_are(start_worker: 
     journal.open_gate()
 
 
+def test_process_record_has_the_busy_slots_of_functions_and_of_coroutines(start_worker: StartWorker, journal: Journal):
+    start_worker("--processes", "1", "--threads", "3", "--async-tasks", "7")
+    client = get_client()
+    tasks.wait_at_gate.enqueue("function")
+    tasks.wait_at_gate.enqueue("function too")
+    tasks.await_gate.enqueue("coroutine")
+
+    def busy() -> dict[str, tuple[int, int]]:
+        ids = [beat.worker_id for beat in client.run(workers("rsmq"))]
+        (record,) = client.run(read_processes("rsmq", ids)).values() or [None]
+        return {each.kind: (each.busy, each.total) for each in record.slots} if record else {}
+
+    wait_until(lambda: busy() == {"function": (2, 3), "coroutine": (1, 7)})
+    journal.open_gate()
+    wait_until(lambda: busy() == {"function": (0, 3), "coroutine": (0, 7)})
+
+
 def test_stacks_are_reported_while_a_coroutine_blocks_the_event_loop(start_worker: StartWorker, journal: Journal):
     start_worker("--processes", "1")
     client = get_client()
@@ -90,7 +107,9 @@ def test_process_still_answers_after_stacks_that_cannot_be_read(
 
     monkeypatch.setattr(module, "stacks_of", stacks_of)
     reader, writer = os.pipe()
-    thread = threading.Thread(target=StackReporter(reader, cast(Pool, None), [client], "w1")._answer)
+    pool = Pool(threads=3, async_tasks=5, wake=lambda: None, on_interruption=lambda each: None, renews_threads=False)
+    shared_state = SharedState(8)
+    thread = threading.Thread(target=StackReporter(reader, pool, [client], "w1", shared_state)._answer)
     thread.start()
     os.write(writer, b"?")
     wait_until(lambda: len(found) == 1)
@@ -100,3 +119,4 @@ def test_process_still_answers_after_stacks_that_cannot_be_read(
     os.close(reader)
 
     assert client.run(read_stacks("rsmq", "w1")) == {"m1": "a stack"}
+    assert shared_state.use == ((0, 3), (0, 5))

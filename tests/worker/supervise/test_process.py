@@ -561,7 +561,7 @@ def test_process_that_has_ended_leaves_the_list_and_its_slot_is_free(
     make_supervisor: MakeSupervisor, monkeypatch: pytest.MonkeyPatch
 ):
     supervisor, ended, running = make_supervisor(), new_child(0), new_child(1)
-    reader, ended.stack_requests = os.pipe()
+    reader, ended.requests = os.pipe()
     os.close(reader)
     supervisor.children += [ended, running]
     monkeypatch.setattr(Child, "reap", lambda child: ENDED if child is ended else None)
@@ -570,7 +570,7 @@ def test_process_that_has_ended_leaves_the_list_and_its_slot_is_free(
 
     assert supervisor.children == [running]
     assert [slot.number for slot in supervisor._free_slots] == [0]
-    assert ended.stack_requests is None
+    assert ended.requests is None
 
 
 def test_process_whose_main_loop_is_blocked_is_killed_once(
