@@ -1,7 +1,7 @@
-"""The view behind `{% task_progress %}`: state and progress of one task, for the browser that shows it.
+"""Views for projects: the health of Redis, and state and progress of one task behind `{% task_progress %}`.
 
-Under ASGI it answers with server-sent events where the browser takes them, otherwise with one JSON object. Its address
-is signed and expires: who has it sees the state, the numbers and the note of that task, and nothing else.
+Under ASGI the latter answers with server-sent events where the browser takes them, otherwise with one JSON object. Its
+address is signed and expires: who has it sees the state, the numbers and the note of that task, and nothing else.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -25,11 +25,13 @@ from django.utils.translation import get_language, gettext, override
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from .conf.settings import get_settings
 from .core.errors import RsmqError
+from .live.server_checks import check_servers
 from .tasks.progress import TaskState, astate_of, state_of
 from .tasks.results import has_outbox
 
-__all__ = ["task_progress"]
+__all__ = ["health", "task_progress"]
 
 SALT = "rsmq_django.task_progress"
 #: How often a stream reads the state, how often it says that it lives, and after how long the browser asks again.
@@ -39,6 +41,26 @@ LONGEST_NOTE = 500
 ENDS = ("SUCCESSFUL", "FAILED", "UNKNOWN")
 #: Nothing on the way may collect or compress events.
 HEADERS = {"X-Accel-Buffering": "no", "Content-Encoding": "identity"}
+
+
+#: The longest time for an answer about the health of Redis: shorter than the patience of load balancers.
+HEALTH_WITHIN_S = 1.0
+
+
+@login_not_required
+@never_cache
+@require_safe
+def health(request: HttpRequest, connections: Sequence[str] | None = None) -> JsonResponse:
+    """Answer whether Redis answers this process: 200 or 503, after a second at most, with JSON that has no secrets.
+
+    `connections` are aliases of RSMQ["CONNECTIONS"], all by default; one that does not answer makes it 503. However
+    many requests there are, each server gets one PING a second from each process.
+    """
+    aliases = get_settings().connections if connections is None else connections
+    answers = check_servers(list(aliases), within_s=HEALTH_WITHIN_S)
+    is_well = all(answer == "ok" for answer in answers.values())
+    content = {"status": "ok" if is_well else "unavailable", "connections": answers}
+    return JsonResponse(content, status=200 if is_well else 503)
 
 
 def address_of(task_id: str, *, expires_in_s: float) -> str:

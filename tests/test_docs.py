@@ -384,6 +384,21 @@ def test_the_view_of_the_monitoring_page_takes_its_token_from_a_file(
     assert project.python("from shop.urls import urlpatterns\nprint(urlpatterns)") == "[]\n", "a worker has no token"
 
 
+def test_health_of_web_processes_is_the_one_of_the_operations_page(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "how-to" / "operations.md", server.url)
+    settings = (tmp_path / "settings.py").read_text("utf-8")
+    project.write("settings.py", f"{settings}ROOT_URLCONF = 'shop.urls'\nALLOWED_HOSTS = ['testserver']\n")
+
+    said = project.python("""
+from django.test import Client
+from rsmq_django import views
+views.HEALTH_WITHIN_S = 15
+print(Client().get("/health/redis").json())
+""")
+
+    assert said.strip() == "{'status': 'ok', 'connections': {'default': 'ok'}}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_json_in_the_documentation_is_json(page: Path) -> None:
     for block in JSON_BLOCK.findall(page.read_text("utf-8")):

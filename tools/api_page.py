@@ -39,6 +39,7 @@ MODULES = {
         "telemetry.instrumentor",
     ]
     + ["contrib.sentry"],
+    "Web pages": ["views"],
     "Without Django": ["core", "core.topic", "core.reliable", "core.errors", "core.doctor"],
     "Statistics and the event log": [
         "core.stats.history",
