@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .views import task_progress
+from .views import task_progress, task_status
 
 app_name = "rsmq"
-urlpatterns = [path("progress/<str:signed>/", task_progress, name="task-progress")]
+urlpatterns = [
+    path("progress/<str:signed>/", task_progress, name="task-progress"),
+    path("status/<str:signed>/", task_status, name="task-status"),
+]

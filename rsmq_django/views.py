@@ -1,7 +1,8 @@
-"""Views for projects: the health of Redis, and state and progress of one task behind `{% task_progress %}`.
+"""Views for projects: the health of Redis, and how far one task is, for programs and for `{% task_progress %}`.
 
-Under ASGI the latter answers with server-sent events where the browser takes them, otherwise with one JSON object. Its
-address is signed and expires: who has it sees the state, the numbers and the note of that task, and nothing else.
+Under ASGI the one of the tag answers with server-sent events where the browser takes them, otherwise with one JSON
+object. Addresses of a task are signed and expire: who has one sees the state, the numbers and the note of that task,
+and nothing else.
 """
 
 from __future__ import annotations
@@ -28,15 +29,17 @@ from django.views.decorators.http import require_safe
 from .conf.settings import get_settings
 from .core.errors import RsmqError
 from .live.server_checks import check_servers
+from .tasks.compat import TaskResult
 from .tasks.progress import TaskState, astate_of, state_of
 from .tasks.results import has_outbox
 
-__all__ = ["health", "task_progress"]
+__all__ = ["health", "status_address", "status_of", "task_progress", "task_status"]
 
 SALT = "rsmq_django.task_progress"
 #: How often a stream reads the state, how often it says that it lives, and after how long the browser asks again.
 LOOK_S, ALIVE_S, LONGEST_STREAM_S = 0.5, 15.0, 120.0
 LONGEST_NOTE = 500
+DAY_S = 86_400
 #: Statuses after which nothing changes.
 ENDS = ("SUCCESSFUL", "FAILED", "UNKNOWN")
 #: Nothing on the way may collect or compress events.
@@ -63,15 +66,66 @@ def health(request: HttpRequest, connections: Sequence[str] | None = None) -> Js
     return JsonResponse(content, status=200 if is_well else 503)
 
 
-def address_of(task_id: str, *, expires_in_s: float) -> str:
-    """Return the signed address of a task's progress. Raises ImproperlyConfigured without the URLs."""
+def address_of(task_id: str, *, expires_in_s: float, name: str = "task-progress") -> str:
+    """Return a signed address of a task. Raises ImproperlyConfigured without the URLs."""
     signed = signing.dumps([task_id, int(time.time() + expires_in_s)], salt=SALT)
     try:
-        return reverse("rsmq:task-progress", args=[signed])
+        return reverse(f"rsmq:{name}", args=[signed])
     except NoReverseMatch:
         raise ImproperlyConfigured(
-            '{% task_progress %} needs an address; add path("tasks/", include("rsmq_django.urls")) to your urlpatterns'
+            'a task needs an address; add path("tasks/", include("rsmq_django.urls")) to your urlpatterns'
         ) from None
+
+
+def _read_address(signed: str) -> str | HttpResponse:
+    """Return the id of the task of an address, or the response: 403 for a wrong one, 410 for one that has expired."""
+    try:
+        task_id, expires_at = signing.loads(signed, salt=SALT)
+    except signing.BadSignature:
+        return HttpResponse(status=403)
+    return HttpResponse(status=410) if time.time() >= expires_at else str(task_id)
+
+
+def status_address(result: TaskResult[..., Any] | str, *, expires_in_s: float = DAY_S) -> str:
+    """Return the signed address of the view task_status(): a path, valid for `expires_in_s` seconds, a day by default.
+
+    `result` is the `TaskResult` or its id. Raises ImproperlyConfigured when the URLs do not include `rsmq_django.urls`.
+    """
+    return address_of(_id_of(result), expires_in_s=expires_in_s, name="task-status")
+
+
+def status_of(result: TaskResult[..., Any] | str) -> dict[str, Any] | None:
+    """Return how far a task is, as JSON can have it; None for an unknown id and after the result's time to live.
+
+    `status` is READY, RUNNING, SUCCESSFUL or FAILED, `finished` whether that is its end, and `progress` the last
+    report of the task with `done`, `total` (None: unknown) and `note`, or None. `result` is the `TaskResult` or its
+    id; who may see it is the caller's decision. Raises the errors of Redis.
+    """
+    state = find_state(_id_of(result))
+    if state is None:
+        return None
+    said = state.progress
+    progress = None if said is None else {"done": said.done, "total": said.total, "note": said.note[:LONGEST_NOTE]}
+    return {"status": state.status, "finished": state.status in ENDS, "progress": progress}
+
+
+def _id_of(result: TaskResult[..., Any] | str) -> str:
+    return result if isinstance(result, str) else result.id
+
+
+@login_not_required
+@never_cache
+@require_safe
+def task_status(request: HttpRequest, signed: str) -> HttpResponse:
+    """Answer with status_of() as JSON; 403 for a wrong address, 410 for one that has expired, 404 for no result."""
+    task_id = _read_address(signed)
+    if isinstance(task_id, HttpResponse):
+        return task_id
+    try:
+        status = status_of(task_id)
+    except RsmqError:
+        return HttpResponse(status=503)
+    return HttpResponse(status=404) if status is None else JsonResponse(status)
 
 
 @login_not_required
@@ -79,12 +133,9 @@ def address_of(task_id: str, *, expires_in_s: float) -> str:
 @require_safe
 def task_progress(request: HttpRequest, signed: str) -> HttpResponseBase:
     """Answer with the progress of a task: events or JSON; 403 for a wrong address, 410 for one that has expired."""
-    try:
-        task_id, expires_at = signing.loads(signed, salt=SALT)
-    except signing.BadSignature:
-        return HttpResponse(status=403)
-    if time.time() >= expires_at:
-        return HttpResponse(status=410)
+    task_id = _read_address(signed)
+    if isinstance(task_id, HttpResponse):
+        return task_id
     if isinstance(request, ASGIRequest) and "text/event-stream" in request.headers.get("Accept", ""):
         events = _events(task_id, get_language())
         return StreamingHttpResponse(events, content_type="text/event-stream", headers=HEADERS)

@@ -526,6 +526,10 @@ print(rest.status_code, ninja.status_code, before, web.get(rest["Location"]).jso
 print(web.get("/ninja/" + ninja.json()["state"]).json(), web.get("/rest/imports/other").status_code)
 again = bar.split('hx-get="')[1].split('"')[0]
 print("delay" in bar, web.get(again).content.decode())
+address = web.post("/imports", {"pages": 4})
+before = web.get(address["Location"]).json()
+Kit().run()
+print(address.status_code, before["status"], web.get(address["Location"]).json())
 """)
 
     done = "{'status': 'SUCCESSFUL', 'finished': True, 'percent': 100}"
@@ -533,6 +537,7 @@ print("delay" in bar, web.get(again).content.decode())
         f"202 202 {{'status': 'READY', 'finished': False, 'percent': 0}} {done}",
         f"{done} 404",
         'True <div  hx-swap="outerHTML"><progress max="100" value="100"></progress> SUCCESSFUL</div>',
+        "202 READY {'status': 'SUCCESSFUL', 'finished': True, 'progress': {'done': 4, 'total': 4, 'note': ''}}",
     ]
 
 

@@ -11,11 +11,9 @@ from ..core.errors import RsmqError
 from ..tasks.compat import TaskResult
 from ..tasks.progress import TaskState
 from ..tasks.sending import is_in_transaction
-from ..views import address_of, find_state, shown
+from ..views import DAY_S, address_of, find_state, shown
 
 register = template.Library()
-
-DAY_S = 86_400
 
 
 @register.inclusion_tag("admin/rsmq/_state.html", takes_context=True)

@@ -18,7 +18,7 @@ from django.utils.translation import override
 from rsmq_django import views
 from rsmq_django.tasks import Unique, current_task
 from rsmq_django.tasks.progress import state_of
-from rsmq_django.views import address_of
+from rsmq_django.views import address_of, status_address, status_of
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, work
 
@@ -281,3 +281,53 @@ async def test_a_stream_ends_where_the_server_does_not_answer(configure: Configu
 
 async def _all_of(answer: Any) -> list[bytes]:
     return [chunk async for chunk in answer.streaming_content]
+
+
+# -- For programs ------------------------------------------------------------------------------------------------------
+
+
+def test_status_of_a_task_is_the_same_for_its_address_and_for_views_of_the_project(project: Configure, browser: Client):
+    result = declare(import_pages).enqueue(3)
+    source = status_address(result)
+    waiting = {"status": "READY", "finished": False, "progress": None}
+    assert browser.get(source).json() == status_of(result) == status_of(result.id) == waiting
+
+    work()
+
+    done = {"status": "SUCCESSFUL", "finished": True, "progress": {"done": 3, "total": 4, "note": "page <3>"}}
+    answer = browser.get(source)
+    assert answer.json() == status_of(result) == done
+    assert (answer["Content-Type"], "no-store" in answer["Cache-Control"]) == ("application/json", True)
+
+
+def test_status_has_neither_arguments_nor_errors(project: Configure, browser: Client):
+    def fail(secret: str) -> None:
+        raise ValueError(secret)
+
+    result = declare(max_attempts=1)(fail).enqueue("s3cret")
+    work()
+
+    answer = browser.get(status_address(result))
+    assert answer.json() == {"status": "FAILED", "finished": True, "progress": None}
+    assert b"s3cret" not in answer.content
+
+
+def test_addresses_of_a_status_are_signed_and_expire(project: Configure, browser: Client):
+    result = declare(import_pages).enqueue(1)
+    source = status_address(result.id, expires_in_s=60)
+    assert browser.get(source).status_code == 200
+    assert browser.get(source[:-3] + "x/").status_code == 403
+    assert browser.get(f"/tasks/status/{result.id}/").status_code == 403
+    assert browser.get(status_address(result, expires_in_s=0)).status_code == 410
+    assert browser.post(source).status_code == 405
+
+
+def test_status_of_an_unknown_task_is_not_found(project: Configure, browser: Client):
+    assert status_of("of-long-ago") is None
+    assert browser.get(status_address("of-long-ago")).status_code == 404
+
+
+def test_status_is_not_available_without_redis(project: Configure, browser: Client, settings: Any):
+    source = status_address(declare(import_pages).enqueue(1))
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": "redis://127.0.0.1:1/0"}}}
+    assert browser.get(source).status_code == 503
