@@ -24,6 +24,7 @@ from rsmq_django.conf.settings import get_settings
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.errors import OutcomeUnknown, PartlyDone
 from rsmq_django.core.queue.pause import paused, resume
+from rsmq_django.core.tasks.processes import ProcessRecord, describe
 from rsmq_django.queues import (
     ensure_queue,
     get_client,
@@ -39,6 +40,7 @@ from rsmq_django.tasks.compat import InvalidTask, TaskResultDoesNotExist, TaskRe
 from rsmq_django.tasks.shards import shard_of_key
 from rsmq_django.tasks.topic_task import bridge_topic, check_topic_tasks
 from rsmq_django.testing.enqueued import calls_in
+from rsmq_django.worker.lease.inflight import send_heartbeats
 from tests.exchanges import Exchanges
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
@@ -697,7 +699,9 @@ def test_doctor_reports_messages_in_a_shard_that_the_settings_leave_out(configur
     report = run_command("rsmq_doctor")
 
     assert report.count("left-out-shard") == 2
-    assert all(f"1 message in shard {shard}, and SHARDS is 2" in report for shard in (2, 3))
+    assert all(
+        f"1 message in shard {shard}, in the namespace rsmq-{shard}, and SHARDS is 2" in report for shard in (2, 3)
+    )
 
 
 def test_doctor_reports_left_out_shards_also_when_those_in_between_are_empty(configure: Configure):
@@ -705,7 +709,34 @@ def test_doctor_reports_left_out_shards_also_when_those_in_between_are_empty(con
     ensure_queue("default", shard=39).send("left")
     configure(default={"SHARDS": 2})
 
-    assert "1 message in shard 39, and SHARDS is 2" in run_command("rsmq_doctor")
+    assert "1 message in shard 39, in the namespace rsmq-39, and SHARDS is 2" in run_command("rsmq_doctor")
+
+
+@pytest.mark.parametrize("options", [{"SHARDS": 1}, {}])
+def test_doctor_reports_messages_in_shards_when_no_queue_has_any_more(configure: Configure, options: dict[str, int]):
+    configure(default={"SHARDS": SHARDS})
+    ensure_queue("default", shard=3).send("left")
+    ensure_queue("default", shard=2)
+    configure(default=options)
+
+    report = run_command("rsmq_doctor")
+
+    assert report.count("left-out-shard") == 1
+    assert "1 message in shard 3, in the namespace rsmq-3, and SHARDS is 1" in report
+
+
+def test_doctor_leaves_out_a_namespace_whose_queues_workers_consume(configure: Configure):
+    configure(default={"SHARDS": 2})
+    ensure_queue("default", shard=1).send("of another project")
+    client = get_client("default.1")
+    record = ProcessRecord(
+        host="", pid=1, version="", age_ms=0, memory_bytes=0, state="working", queues=("default",), running=()
+    )
+    send_heartbeats(client, ["w1"])
+    client.run(describe(client.namespace, "w1", record))
+    configure(default={})
+
+    assert "left-out-shard" not in run_command("rsmq_doctor")
 
 
 def test_doctor_works_for_a_user_of_only_the_shards_in_use(configure: Configure, server: PrivateServer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import click
 import redis
@@ -10,12 +10,13 @@ from django.utils.module_loading import autodiscover_modules
 
 from ...cli.session import Session, Structure
 from ...conf.options import nearest
-from ...conf.settings import aliases_of, get_settings
+from ...conf.settings import QueueSettings, aliases_of, get_settings
 from ...conf.shards import shard_namespace
 from ...core import Client, list_queues
 from ...core.doctor import ExpectedQueue, Finding
 from ...core.doctor.catalogue import found
 from ...core.errors import PermissionDenied
+from ...core.keys import queues_key
 from ...core.limits import MOST_SHARDS
 from ...core.queue.browse import count
 from ...core.tasks.schedules import list_entries
@@ -23,6 +24,7 @@ from ...core.texts import counted
 from ...live.durability import shortfalls
 from ...live.expected import expected_queues
 from ...live.installation import read_installation
+from ...live.processes import served_names
 from ...live.state_line import as_text, parts_of
 from ...queues import get_client
 from ...redrive import dead_letter_queues
@@ -144,18 +146,35 @@ def _left_out_shards(client: Client) -> Iterator[Finding]:
     queues = [*settings.queues.values(), *settings.dead_letters.values()]
     for alias, connection in settings.connections.items():
         here = [queue for queue in queues if queue.connection == alias and get_client(alias) is client]
-        has_shards = any(queue.shards > 1 for queue in here)
-        for shard in range(1, MOST_SHARDS if has_shards else 1):  # the settings do not know the former number
+        for shard in _possible_shards(client, connection.namespace, here):
             other = Client(client.connection, namespace=shard_namespace(connection.namespace, shard))
             try:
                 existing = list_queues(other)
             except PermissionDenied:  # of a shard in use, its own connection reports it
                 continue
-            for queue in here:
-                if queue.shards <= shard and queue.name in existing:
-                    messages = other.run(count(other.namespace, queue.name)).messages
-                    text = f"{counted(messages)} in shard {shard}, and SHARDS is {queue.shards}"
-                    yield from [found("left-out-shard", queue.name, text)] if messages else []
+            names = {queue.name for queue in here if queue.shards <= shard}.intersection(existing)
+            left = {name: other.run(count(other.namespace, name)).messages for name in sorted(names)}
+            if any(left.values()) and served_names(other):
+                continue  # workers with other settings still receive them, or it is another project's namespace
+            for name, messages in left.items():
+                where = f"in shard {shard}, in the namespace {other.namespace}"
+                text = f"{counted(messages)} {where}, and SHARDS is {settings.queue(name).shards}"
+                yield from [found("left-out-shard", name, text)] if messages else []
+
+
+def _possible_shards(client: Client, namespace: str, queues: Sequence[QueueSettings]) -> Iterable[int]:
+    """Return the shards that queues on a connection may have had: the settings do not know the former number.
+
+    Without any shard now, most projects never had one, and one request finds the namespaces with queues.
+    """
+    every = range(1, MOST_SHARDS)
+    if not queues or any(queue.shards > 1 for queue in queues):
+        return every if queues else ()
+    own = {connection.namespace for connection in get_settings().connections.values()}
+    namespaces = {shard: shard_namespace(namespace, shard) for shard in every}
+    asked = {shard: name for shard, name in namespaces.items() if name not in own}  # of another connection
+    replies = client.ask([("EXISTS", queues_key(name)) for name in asked.values()])
+    return [shard for shard, reply in zip(asked, replies, strict=True) if reply == 1]
 
 
 def _choose_connections(context: click.Context, _parameter: click.Parameter, aliases: tuple[str, ...]) -> None:
