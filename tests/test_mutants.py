@@ -138,6 +138,17 @@ def test_tests_in_a_file_that_is_called_like_the_mutants_come_first(tmp_path: Pa
     assert chosen == [in_its_own, in_another]
 
 
+def test_tests_whose_names_have_words_of_the_change_come_early(tmp_path: Path):
+    others = [(f"tests/test_{name}.py::test_one", False, 1) for name in "bcdefghijk"]
+    about = "tests/test_z.py::test_call_has_an_expiry"
+    write_notes(tmp_path, *others, (about, False, 2))
+
+    mutant = Mutant("rsmq_django/a.py", 7, 0, 1, "tags or expires_in_s", "tags")
+    first, _ = Notes.read([tmp_path], {}).rounds_for(mutant)
+
+    assert about in first[:2]
+
+
 def test_each_file_has_its_turn(tmp_path: Path):
     tests = [f"tests/test_{name}.py::test_{number}" for name in "bc" for number in range(3)]
     write_notes(tmp_path, *[(test, False, 1) for test in tests])

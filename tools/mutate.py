@@ -128,20 +128,22 @@ class Notes:
         """Return the tests that execute the line: a few, the other fast ones, and at last all others, slow ones too.
 
         Instead of the line its statement counts if that is noted, and outside of functions the file. In turn one in a
-        file that is called like that of the mutant, and one of any other file; of each, first those that execute
-        little else. At last first those that take little time.
+        file that is called like that of the mutant, one whose name has words of the changed code, and one of any other
+        file; of each, first those that execute little else. At last first those that take little time.
         """
         found = self._tests_that_execute(mutant)
         words = _words_of(mutant.path)
         particular = sorted(found, key=lambda test: (test in self.slow, self.size[test], self.seconds[test], test))
         alike = sorted(particular, key=lambda test: (test in self.slow, -len(words & _words_of(_file_of(test)))))
+        changed = _stems_of(mutant.before) - _stems_of(mutant.after) or _stems_of(mutant.before)
+        about = sorted(particular, key=lambda test: (test in self.slow, -len(changed & _stems_of(test))))
         places = defaultdict[str, int](int)
         of_each_file = list[tuple[bool, int, str]]()
         for test in particular:
             places[_file_of(test)] += 1
             of_each_file.append((test in self.slow, places[_file_of(test)], test))
         spread = [test for *_, test in sorted(of_each_file, key=itemgetter(0, 1))]
-        in_turn = dict.fromkeys(chain.from_iterable(zip(alike, spread, strict=True)))
+        in_turn = dict.fromkeys(chain.from_iterable(zip(alike, about, spread, strict=True)))
         soon = self._within(FAST_TESTS_S, [test for test in in_turn if test not in self.slow])
         last = sorted(found - {*soon}, key=lambda test: self.seconds[test])
         rounds = [soon[:FIRST_TESTS], soon[FIRST_TESTS:], self._within(LAST_TESTS_S, last)]
@@ -169,6 +171,11 @@ def _file_of(test: str) -> str:
 
 def _words_of(path: str) -> set[str]:
     return {word.removesuffix("s") for word in re.findall("[a-z]+", path)} - {"test", "py"}
+
+
+def _stems_of(text: str) -> set[str]:
+    """Return the beginnings of words, so that "expires" is like "expiry"."""
+    return {word[:5] for word in re.findall("[a-z]{4,}", text.lower())}
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,14 @@ def test_batch_has_the_lag(topic: Topic):
     assert (len(batch), batch.left, batch.last, batch.skipped, batch.holes) == (2, 3, 5, 0, 0)
 
 
+def test_group_that_has_just_begun_has_skipped_and_buried_nothing(topic: Topic):
+    topic.publish("a")
+    group = topic.group("g")
+    group.read()
+
+    assert (group.status().skipped, group.status().depth.dead) == (0, 0)
+
+
 def test_new_group_starts_at_the_configured_position(topic: Topic):
     topic.publish("before")
     latest, strict = topic.group("latest", start="latest"), topic.group("strict", start="error")

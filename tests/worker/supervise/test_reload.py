@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.worker.supervise.reload import Watcher
 from tests.support import wait_until
 from tests.worker.processes import StartWorker, WorkerProcess
 from tests.worker.site.journal import Journal
@@ -199,3 +200,18 @@ draft.replace(__file__)
     wait_until(lambda: journal.names("said") == ["new"])
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
+
+
+@pytest.mark.parametrize(("status", "is_failure"), [(0, False), (3, True)])
+def test_only_a_worker_that_failed_is_logged(status: int, is_failure: bool, caplog: pytest.LogCaptureFixture):
+    watcher = Watcher(lambda lifeline: status, {}, lifeline=None)
+    try:
+        watcher._pid = os.posix_spawn("/bin/sh", ["sh", "-c", f"exit {status}"], {})
+        wait_until(lambda: watcher._is_over() or watcher._pid is None)
+
+        assert ("the worker ended with status" in caplog.text) is is_failure
+        assert watcher._is_over() is not is_failure, "after a failure it waits for a change"
+    finally:
+        watcher._wakeup.close()
+        os.close(watcher._lifeline)
+        os.close(watcher._lifeline_writer)
