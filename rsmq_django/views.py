@@ -56,7 +56,7 @@ HEALTH_WITHIN_S = 1.0
 def health(request: HttpRequest, connections: Sequence[str] | None = None) -> JsonResponse:
     """Answer whether Redis answers this process: 200 or 503, after a second at most, with JSON that has no secrets.
 
-    `connections` are aliases of RSMQ["CONNECTIONS"], all by default; one that does not answer makes it 503. However
+    `connections` are aliases of RSMQ["CONNECTIONS"], all by default; one without an answer makes it 503. However
     many requests there are, each server gets one PING a second from each process.
     """
     aliases = get_settings().connections if connections is None else connections
@@ -78,7 +78,7 @@ def address_of(task_id: str, *, expires_in_s: float, name: str = "task-progress"
 
 
 def _read_address(signed: str) -> str | HttpResponse:
-    """Return the id of the task of an address, or the response: 403 for a wrong one, 410 for one that has expired."""
+    """Return the id of the task of an address, or the response: 403 for a wrong one, 410 for an expired one."""
     try:
         task_id, expires_at = signing.loads(signed, salt=SALT)
     except signing.BadSignature:
@@ -117,7 +117,7 @@ def _id_of(result: TaskResult[..., Any] | str) -> str:
 @never_cache
 @require_safe
 def task_status(request: HttpRequest, signed: str) -> HttpResponse:
-    """Answer with status_of() as JSON; 403 for a wrong address, 410 for one that has expired, 404 for no result."""
+    """Answer with status_of() as JSON; 403 for a wrong address, 410 for an expired one, 404 for no result."""
     task_id = _read_address(signed)
     if isinstance(task_id, HttpResponse):
         return task_id
@@ -132,7 +132,7 @@ def task_status(request: HttpRequest, signed: str) -> HttpResponse:
 @never_cache
 @require_safe
 def task_progress(request: HttpRequest, signed: str) -> HttpResponseBase:
-    """Answer with the progress of a task: events or JSON; 403 for a wrong address, 410 for one that has expired."""
+    """Answer with the progress of a task: events or JSON; 403 for a wrong address, 410 for an expired one."""
     task_id = _read_address(signed)
     if isinstance(task_id, HttpResponse):
         return task_id
@@ -146,7 +146,7 @@ def task_progress(request: HttpRequest, signed: str) -> HttpResponseBase:
 
 
 def find_state(task_id: str) -> TaskState | None:
-    """Return the state of a task, also of one that is in the outbox; None for an unknown one."""
+    """Return the state of a task, also of one in the outbox; None for an unknown one."""
     found = state_of(task_id) or _in_outbox(task_id)
     # Again, because a relay may have sent it to Redis between the two reads.
     return state_of(task_id) if found is None and has_outbox() else found

@@ -1,6 +1,6 @@
 """Whether the servers of the connections answer, for health checks of web processes.
 
-A check never takes longer than its caller allows, whatever the network does: it runs on a thread of its own, at most
+A caller waits no longer than it allows, also without a network: a check runs on a thread of its own, at most
 one for each connection and once a second, and all callers share what it finds.
 """
 
