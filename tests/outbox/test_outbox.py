@@ -57,6 +57,20 @@ def sent_names(server: PrivateServer, queue_name: str = "default") -> list[str]:
     return [json.loads(body)["args"][0] for body in bodies]
 
 
+def test_rows_of_a_queue_that_has_got_shards_meanwhile_are_sent_to_its_first_one(
+    greet: Task, with_outbox: Configure, configure: Configure, server: PrivateServer
+):
+    with_outbox(on_commit=LEDGER, default={"OUTBOX": True}, other={"OUTBOX": True})
+    greet.enqueue("Ada")
+    greet.using(priority=5).enqueue("Bob")
+    greet.using(queue_name="other").enqueue("Cid")
+    configure(on_commit=LEDGER, default={"SHARDS": 3}, other={"OUTBOX": True})
+
+    assert Relay().relay_waiting() == 3
+
+    assert [sent_names(server, name) for name in ("default", "default-p5", "other")] == [["Ada"], ["Bob"], ["Cid"]]
+
+
 # -- Writing -------------------------------------------------------------------------------------------------------
 
 

@@ -110,7 +110,7 @@ def test_delayed_message_is_waited_for_after_an_idle_poll(sharded: None):
 def test_shard_with_a_new_priority_is_fetched_from(sharded: None):
     sources = idle_sources()
     queue = get_queue("default", shard=1)
-    queue.client.ask([("SADD", f"{queue.client.namespace}:QUEUES", "default--p9")])
+    queue.client.ask([("SADD", f"{queue.client.namespace}:QUEUES", "default-p9")])
 
     turn(sources)
 
