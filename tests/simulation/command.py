@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Simulate what the arguments say; return 1 if a seed has broken a rule."""
     given = _parser().parse_args(arguments)
     logging.getLogger("rsmq_django").propagate = False
+    logging.getLogger("django_tasks").addHandler(logging.NullHandler())  # it would print the planned failures
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # with what it has started
     install()
     if given.defect:
