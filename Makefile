@@ -230,6 +230,9 @@ bench: $(INSTALLED) ## measure this project against the capacity of the server (
 bench-peers: $(INSTALLED) $(BENCH_PEERS) ## measure this project and other task queues (QUICK=1)
 	@$(BIN)/python -m benchmarks --peers --size $(if $(QUICK),quick,full) $(ARGS)
 
+bench-shards: $(INSTALLED) ## measure how a queue with shards grows with the nodes of a cluster (ten minutes)
+	@$(BIN)/python -m benchmarks.shards $(ARGS)
+
 bench-spark: ## measure the Spark pipeline against plain Python loops (three minutes; needs Java 17)
 	@java -version >/dev/null 2>&1 || { echo "this needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
 	@$(MAKE) -s --no-print-directory $(SPARK_INSTALLED)
@@ -286,4 +289,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark docs environments test test-default test-other test-matrix test-sid test-django60 test-django-suite release-check test-instructions record-instructions test-faults test-simulation test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark
+.PHONY: help demo demo-spark docs environments test test-default test-other test-matrix test-sid test-django60 test-django-suite release-check test-instructions record-instructions test-faults test-simulation test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-shards bench-spark

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .nodes import Nodes
 from .places import BENCHMARKS, NODE_MODULES, PEER_PYTHON, ROOT
 from .processes import Process
 from .server import Server
@@ -53,11 +54,11 @@ class Candidate:
         python = sys.executable if self.is_ours else str(PEER_PYTHON)
         return [python, "-m", "benchmarks.act", self.module, *arguments]
 
-    def worker(self, server: Server, environment: Mapping[str, str]) -> Process:
+    def worker(self, server: Server | Nodes, environment: Mapping[str, str]) -> Process:
         """Start a worker."""
         return Process(self.command("work"), _environment(server, environment))
 
-    def produce(self, server: Server, environment: Mapping[str, str], *arguments: str) -> Produced:
+    def produce(self, server: Server | Nodes, environment: Mapping[str, str], *arguments: str) -> Produced:
         """Send tasks in a process of their own and return what that took."""
         done = subprocess.run(
             self.command(*arguments),
@@ -71,7 +72,7 @@ class Candidate:
             raise RuntimeError(f"{self.name}: {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
         return Produced(**json.loads(done.stdout.strip().splitlines()[-1]))
 
-    def fill(self, server: Server, environment: Mapping[str, str], count: int) -> Produced:
+    def fill(self, server: Server | Nodes, environment: Mapping[str, str], count: int) -> Produced:
         """Send many tasks the quickest way that the candidate offers."""
         return self.produce(server, environment, "bulk" if self.has_bulk else "one", str(count))
 
@@ -90,7 +91,7 @@ class Produced:
         return self.count / self.seconds
 
 
-def _environment(server: Server, environment: Mapping[str, str]) -> dict[str, str]:
+def _environment(server: Server | Nodes, environment: Mapping[str, str]) -> dict[str, str]:
     return {
         **os.environ,
         "BENCH_URL": server.url,

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .candidates import Candidate, Case
-from .processes import Process, tree_cpu_s
+from .nodes import Nodes
+from .processes import Process
 from .server import Server
 from .ticks import TickFile, Window, tick_file
 
@@ -42,7 +43,12 @@ class Drained:
 
 
 def drain(
-    server: Server, candidate: Candidate, case: Case, *, tasks: int, environment: Mapping[str, str] | None = None
+    server: Server | Nodes,
+    candidate: Candidate,
+    case: Case,
+    *,
+    tasks: int,
+    environment: Mapping[str, str] | None = None,
 ) -> Drained:
     """Start a worker on a server where at least so many tasks wait, and end it when so many have begun."""
     every = 1 if case.forks else max(1, tasks // TICKS_PER_DRAIN)
@@ -56,12 +62,12 @@ def drain(
     return Drained(window, *_cpu_per_task(samples, window))
 
 
-def _watch(ticks: TickFile, worker: Process, server: Server, *, wanted: int) -> list[CpuSample]:
+def _watch(ticks: TickFile, worker: Process, server: Server | Nodes, *, wanted: int) -> list[CpuSample]:
     samples = []
     deadline = time.monotonic() + DRAIN_WITHIN_S
     while True:
         is_done = len(ticks) >= wanted
-        by_worker, by_server = worker.cpu_s(), tree_cpu_s(server.pid)
+        by_worker, by_server = worker.cpu_s(), server.tree_cpu_s()
         if by_worker is not None and by_server is not None:
             samples.append(CpuSample(time.monotonic(), by_worker, by_server))
         if is_done:

@@ -11,15 +11,18 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+import redis
 
-from benchmarks import compiling, features, guard
+from benchmarks import compiling, features, guard, shards
 from benchmarks.__main__ import OUR_FIGURES, PEER_FIGURES, measure
 from benchmarks.accounting import RECORD
+from benchmarks.entrance import Entrance, Pace
 from benchmarks.goals import MEASURED_APART, NEEDS_PEERS, NEEDS_VALGRIND, goals
 from benchmarks.peers import PEERS
 from benchmarks.report import report
 from benchmarks.results import Results, Sample
 from benchmarks.run import Run
+from benchmarks.server import Server
 from benchmarks.sizes import TINY
 from benchmarks.ticks import TickFile
 from tests.redis_server import PrivateServer
@@ -278,6 +281,42 @@ def test_run_with_peers_measures_ours_for_all_goals_of_the_next_versions(monkeyp
     measure(Run(TINY, Results()), [], [PEERS[0]])
 
     assert measured == ["drain", "enqueue", "latency", "server", "instructions"]
+
+
+def measured_shards(drained: float, sent: float) -> list[shards.Measured]:
+    """Return what a round with slow nodes gave."""
+    return [shards.Measured(drained=drained, sent=sent, worker_us=50.0, server_us=None)]
+
+
+def test_rate_of_several_slow_nodes_is_compared_with_that_of_one():
+    found = {(True, 1): measured_shards(1000, 2000), (True, 4): measured_shards(3800, 6000)}
+
+    cells = list(shards.lines(found))
+
+    assert cells[0] == ["at a given pace", "1", "1,000", "1.00", "2,000", "1.00", "50", "-"]
+    assert cells[1] == ["at a given pace", "4", "3,800", "0.95", "6,000", "0.75, NOT REACHED", "50", "-"]
+
+
+def test_entrance_passes_on_what_client_and_server_say():
+    with Server() as own:
+        entrance = Entrance(own.port)
+        entrance.pace = Pace(command_s=1e-6, byte_s=1e-9)
+        client = redis.Redis(port=entrance.port)
+        client.set("long", "x" * 200_000)
+
+        assert len(own.redis.get("long")) == len(client.get("long")) == 200_000
+        client.close()
+        entrance.close()
+
+
+@pytest.mark.slow
+def test_queue_with_shards_is_measured_on_nodes_of_both_kinds():
+    command = [sys.executable, "-m", "benchmarks.shards", "--rounds", "1", "--tasks", "100", "--nodes", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("|")[1:3] for line in done.stdout.splitlines() if line.startswith("| a")]
+    assert [[cell.strip() for cell in row] for row in rows] == [["as fast as they can", "2"], ["at a given pace", "2"]]
 
 
 def test_missed_goal_is_reported():

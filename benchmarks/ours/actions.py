@@ -13,7 +13,7 @@ django.setup()
 from django.db import connection, transaction  # noqa: E402
 
 from benchmarks.act import ARGUMENTS, become  # noqa: E402 - needs the line above
-from benchmarks.ours.settings import QUEUE_NAMES  # noqa: E402
+from benchmarks.ours.settings import QUEUE_NAMES, SHARDS_OF_EACH  # noqa: E402
 from benchmarks.ours.tasks import measured  # noqa: E402
 from rsmq_django.core import Queue  # noqa: E402
 from rsmq_django.queues import ensure_queue, get_client  # noqa: E402
@@ -25,7 +25,8 @@ HOW = os.environ.get("BENCH_HOW", "enqueue")
 COLLECTED = 1000
 
 for name in QUEUE_NAMES:
-    ensure_queue(name)
+    for shard in range(SHARDS_OF_EACH) if SHARDS_OF_EACH > 1 else [None]:
+        ensure_queue(name, shard=shard)
 connection.ensure_connection()  # as in a web process; without one, enqueue() has no transaction to look at
 _core = Queue(QUEUE_NAMES[0], get_client(), realtime=HOW != "silent")
 
