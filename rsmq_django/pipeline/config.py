@@ -18,7 +18,7 @@ from ..queues import get_client
 from ..spark.config import JobConfig
 from ..spark.lake import Lake
 from ..spark.options import DEFAULT_URL_VARIABLE
-from ..spark.schemas import EVENTS, HOURLY, TABLES
+from ..spark.schemas import EVENTS, FIVE_MINUTES, HOURLY, TABLES
 
 __all__ = ["export_address", "find_lake", "job_config", "lake_path"]
 
@@ -73,7 +73,12 @@ def _provider_path(provider: Any) -> str:
 def keep_days() -> dict[str, int]:
     """Return the number of days to keep for each table."""
     pipeline = get_settings().pipeline
-    own = {EVENTS.name: pipeline.keep_events_days, HOURLY.name: pipeline.keep_hourly_days}
+    own = {
+        EVENTS.name: pipeline.keep_events_days,
+        # At least as long as the events, or their sums would be computed again.
+        FIVE_MINUTES.name: max(pipeline.keep_events_days, pipeline.keep_days),
+        HOURLY.name: pipeline.keep_hourly_days,
+    }
     return {table.name: own.get(table.name, pipeline.keep_days) for table in TABLES}
 
 

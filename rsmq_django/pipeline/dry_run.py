@@ -11,9 +11,9 @@ from ..spark.config import JobConfig
 from ..spark.dead_letters import DeadLetters
 from ..spark.lake import Lake
 from ..spark.options import Options
-from ..spark.schemas import EVENTS, HOURLY
+from ..spark.rollup import news
+from ..spark.schemas import EVENTS, FIVE_MINUTES
 from ..spark.server import Server
-from ..spark.steps import changed_days
 from .config import require_tables
 from .health import read_lag
 
@@ -45,8 +45,8 @@ def _archive(options: StepOptions) -> Iterator[str]:
 
 
 def _rollup(options: StepOptions) -> Iterator[str]:
-    days = changed_days(options.lake.open(EVENTS), options.lake.open(HOURLY), since=options.since)
-    yield f"rollup: {_count(len(days), 'day')}, and the days of newly archived events"
+    found = news(options.lake.open(EVENTS), options.lake.open(FIVE_MINUTES), since=options.since)
+    yield f"rollup: {_count(found.rows if found else 0, 'event')}, and newly archived ones"
 
 
 def _analyse(options: StepOptions) -> Iterator[str]:

@@ -150,7 +150,9 @@ def _rows(table: Table, model: type[models.Model], day: dt.date) -> Iterator[dic
     limits = {
         field.name: field.max_length for field in model._meta.concrete_fields if isinstance(field, models.CharField)
     }
-    for row in table.read({day}).to_pylist():
+    fields = {field.name for field in model._meta.concrete_fields}
+    names = [column.name for column in table.definition.columns if column.name in fields]
+    for row in table.read({day}, names=names).to_pylist():
         values = {name: _database_value(name, value) for name, value in row.items()}
         for name, limit in limits.items():
             values[name] = (values[name] or "")[:limit]

@@ -114,5 +114,7 @@ def metric_of(row: Mapping[str, Any], metric: str) -> float | None:
         return float(row["attempts"])
     if metric == "failure_rate":
         return (row["retried"] + row["dead"] + row["lost"]) / row["attempts"] if row["attempts"] else None
-    histogram = row["wait_hist" if metric == "wait_p95" else "run_hist"]
+    if f"{metric}_us" in row and row[f"{metric}_us"] is not None:
+        return float(row[f"{metric}_us"])
+    histogram = row.get("wait_hist" if metric == "wait_p95" else "run_hist")
     return Histogram(dict(histogram or {})).quantile_us(0.95)

@@ -18,8 +18,8 @@ Rows = dict[str, list[Any]]
 class Column:
     """One column.
 
-    `kind` is a type of Spark SQL: STRING, BINARY, INT, BIGINT, DOUBLE, DATE, TIMESTAMP, MAP<INT,BIGINT> or
-    ARRAY<STRING>.
+    `kind` is a type of Spark SQL: STRING, BINARY, BOOLEAN, INT, BIGINT, DOUBLE, DATE, TIMESTAMP,
+    MAP<INT,BIGINT> or ARRAY<STRING>.
     """
 
     name: str
@@ -43,6 +43,7 @@ def spark_schema(schema: Iterable[Column]) -> Any:
     kinds: Mapping[str, Any] = {
         "STRING": types.StringType(),
         "BINARY": types.BinaryType(),
+        "BOOLEAN": types.BooleanType(),
         "INT": types.IntegerType(),
         "BIGINT": types.LongType(),
         "DOUBLE": types.DoubleType(),
@@ -61,6 +62,7 @@ def arrow_schema(schema: Iterable[Column]) -> Any:
     kinds = {
         "STRING": pa.string(),
         "BINARY": pa.binary(),
+        "BOOLEAN": pa.bool_(),
         "INT": pa.int32(),
         "BIGINT": pa.int64(),
         "DOUBLE": pa.float64(),

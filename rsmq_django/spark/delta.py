@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from .columns import arrow_schema
 from .durable import sync_content, sync_names
 from .errors import PipelineError
-from .files import DataFile, is_local, read_files
+from .files import DataFile, file_system, is_local, read_files
 from .schemas import LakeTable
 
 LOG = "_delta_log"
@@ -30,6 +31,8 @@ SETTINGS = {"delta.logRetentionDuration": "interval 1 days"}
 CHECKPOINT_EVERY = 20
 #: Mark of every commit that depends on rows of the table: of two at once, the second is refused.
 REPLACED = "replaced"
+#: Mark with the ordinal of the newest day that has expired.
+EXPIRED = "expired"
 #: Files that no commit counts are removed after this time: readers may still have them open, or be writing them.
 VACUUM_AFTER_HOURS = 24
 
@@ -44,6 +47,27 @@ class Table:
     def __init__(self, uri: str, definition: LakeTable, *, create: bool = False) -> None:
         self.uri, self.definition = uri, definition
         self._delta = _open(uri) or (_create(uri, definition) if create else None)
+        if create and self._add_columns():
+            self._delta = _open(uri)
+            self.sync()
+
+    def _add_columns(self) -> bool:
+        """Add the columns of this version to a table of an earlier one; return whether there were any."""
+        from deltalake import Schema
+        from deltalake.exceptions import DeltaError
+
+        delta = self._delta
+        assert delta is not None, "it was created if it did not exist"
+        known = {field.name for field in delta.schema().fields}
+        fields = [field for field in Schema.from_arrow(_schema(self.definition)).fields if field.name not in known]
+        if fields:
+            with _named(self.uri, "changed"):
+                try:
+                    delta.alter.add_columns(fields, post_commithook_properties=_no_hooks())
+                except DeltaError:
+                    if {field.name for field in fields} - {field.name for field in _open(self.uri).schema().fields}:
+                        raise  # not added by another process at the same time
+        return bool(fields)
 
     # -- Content ------------------------------------------------------------------------------------------------------
 
@@ -72,10 +96,12 @@ class Table:
         """Return the number of rows of a day."""
         return sum(file.rows for file in self.files_of({day}))
 
-    def read(self, days: Collection[dt.date] | None = None, *, names: Iterable[str] | None = None) -> Any:
-        """Return the rows of some days, or of all, as an Arrow table."""
+    def read(
+        self, days: Collection[dt.date] | None = None, *, names: Iterable[str] | None = None, where: Any = None
+    ) -> Any:
+        """Return the rows of some days, or of all, as an Arrow table. `where` is an expression of Arrow."""
         files = self.files if days is None else self.files_of(days)
-        return read_files(self.uri, [file.path for file in files], self.definition.columns, names)
+        return read_files(self.uri, [file.path for file in files], self.definition.columns, names, where)
 
     def mark(self, name: str) -> int | None:
         """Return a mark, or None."""
@@ -85,6 +111,33 @@ class Table:
     def version(self) -> int:
         """Return the number of the last commit; -1 without a table."""
         return -1 if self._delta is None else int(self._delta.version())
+
+    @property
+    def identity(self) -> str:
+        """Return the name of the table, and the id that it got when it was created."""
+        return f"{self.definition.name}/{'' if self._delta is None else self._delta.metadata().id}"
+
+    def added_since(self, version: int) -> tuple[list[DataFile], set[dt.date]] | None:
+        """Return the files with new rows, and the days with replaced rows, of the commits after a version.
+
+        None if one of them is no longer known. Files that a compaction added are left out: their rows are not new.
+        """
+        if version > self.version:
+            return None
+        found: list[DataFile] = []
+        replaced: set[dt.date] = set()
+        files = file_system(self.uri)
+        for number in range(version + 1, self.version + 1):
+            try:
+                with files.open_input_file(f"{LOG}/{number:020}.json") as content:
+                    actions = [json.loads(line) for line in content.read().splitlines()]
+            except FileNotFoundError:
+                return None
+            added = [_file(action["add"]) for action in actions if action.get("add", {}).get("dataChange")]
+            removed = [action["remove"] for action in actions if action.get("remove", {}).get("dataChange")]
+            found += added
+            replaced |= {_day(file) for file in removed} & {file.day for file in added}
+        return found, replaced
 
     # -- Changes ------------------------------------------------------------------------------------------------------
 
@@ -228,6 +281,15 @@ def _schema(definition: LakeTable) -> Any:
 
 def _partition(file: DataFile) -> dict[str, str]:
     return {"dt": file.day.isoformat()}
+
+
+def _day(action: Mapping[str, Any]) -> dt.date:
+    return dt.date.fromisoformat(action["partitionValues"]["dt"])
+
+
+def _file(added: Mapping[str, Any]) -> DataFile:
+    """Return the file of an action of the log of commits."""
+    return DataFile(unquote(added["path"]), _day(added), json.loads(added["stats"])["numRecords"], added["size"])
 
 
 def _order(file: DataFile) -> tuple[dt.date, str]:

@@ -10,6 +10,7 @@ import datetime as dt
 import uuid
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def write_file(uri: str, day: dt.date, batches: Iterable[Any], schema: Iterable[
     if is_local(uri):
         (Path(uri) / path).parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(path, wanted, filesystem=files, compression=COMPRESSION) as writer:
-        for group in _groups(batches):
+        for group in in_groups(batches):
             writer.write_table(pa.Table.from_batches(group).cast(wanted))
             rows += sum(batch.num_rows for batch in group)
     if is_local(uri):
@@ -78,7 +79,8 @@ def write_file(uri: str, day: dt.date, batches: Iterable[Any], schema: Iterable[
     return DataFile(path, day, rows, files.get_file_info(path).size)
 
 
-def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
+def in_groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield lists of Arrow batches with a quarter of a million rows, and the rest."""
     group: list[Any] = []
     for batch in batches:
         group.append(batch)
@@ -120,7 +122,9 @@ def _days(times_us: Sequence[int]) -> Iterator[tuple[dt.date, int, int]]:
         begin = end
 
 
-def read_files(uri: str, paths: Sequence[str], schema: Iterable[Column], names: Iterable[str] | None = None) -> Any:
+def read_files(
+    uri: str, paths: Sequence[str], schema: Iterable[Column], names: Iterable[str] | None = None, where: Any = None
+) -> Any:
     """Return the rows of files of a table as an Arrow table; columns that a file does not have are null."""
     import pyarrow as pa
 
@@ -128,18 +132,34 @@ def read_files(uri: str, paths: Sequence[str], schema: Iterable[Column], names: 
     columns = list(names) if names is not None else wanted.names
     if not paths:
         return pa.schema([wanted.field(name) for name in columns]).empty_table()
+    with _named(uri):
+        return _dataset(uri, paths, wanted).to_table(columns=columns, filter=where)
+
+
+def scan_files(
+    uri: str,
+    paths: Sequence[str],
+    schema: Iterable[Column],
+    names: Sequence[str] | None = None,
+    where: Any = None,
+) -> Iterator[Any]:
+    """Yield the rows of files as Arrow batches."""
+    with _named(uri):
+        yield from _dataset(uri, paths, arrow_schema(schema)).to_batches(batch_size=65_536, columns=names, filter=where)
+
+
+@contextmanager
+def _named(uri: str) -> Iterator[None]:
+    """Raise PipelineError with the table and the next step for a file that cannot be read."""
+    import pyarrow as pa
+
     try:
-        return _dataset(uri, paths, wanted).to_table(columns=columns)
+        yield
     except (pa.ArrowInvalid, FileNotFoundError) as error:
         raise PipelineError(
             f"a file of {uri} is missing or damaged ({error}); restore it from a backup, or for all but events run: "
             "rollup --since DAY"
         ) from error
-
-
-def scan_files(uri: str, paths: Sequence[str], schema: Iterable[Column]) -> Iterator[Any]:
-    """Yield the rows of files as Arrow batches."""
-    yield from _dataset(uri, paths, arrow_schema(schema)).to_batches(batch_size=65_536)
 
 
 def _dataset(uri: str, paths: Sequence[str], schema: Any) -> Any:

@@ -23,6 +23,7 @@ from .config import JobConfig
 from .drained import drain_queue
 from .lock import RunLock
 from .progress import OnProgress, say_nothing
+from .rollup import StepResult, rollup
 from .runs import DONE, StepRun, record
 from .session import start_session
 
@@ -87,10 +88,11 @@ class Pipeline:
             run.lost, run.offsets = job.result.lost, job.result.offsets
 
     def _rollup(self, run: StepRun) -> None:
-        self._on_tables(run, lambda: steps.rollup(self.spark, self.config.find_lake(), since=self.since))
+        report = partial(self.on_progress, "rollup")
+        self._on_tables(run, lambda: rollup(self.config.find_lake(), since=self.since, on_rows=report))
 
     def _analyse(self, run: StepRun) -> None:
-        self._on_tables(run, lambda: steps.analyse(self.spark, self.config, since=self.since))
+        self._on_tables(run, lambda: steps.analyse(self.config, since=self.since))
 
     def _compact(self, run: StepRun) -> None:
         today, report = dt.datetime.now(dt.UTC).date(), partial(self.on_progress, "compact")
@@ -116,7 +118,7 @@ class Pipeline:
     def _report_drained(self, of_other_queues: int, rows: int) -> None:
         self.on_progress("drain", of_other_queues + rows, None)
 
-    def _on_tables(self, run: StepRun, work: Callable[[], steps.StepResult]) -> None:
+    def _on_tables(self, run: StepRun, work: Callable[[], StepResult]) -> None:
         """Run a step that replaces days of tables: one run at a time, because a second one would do the same work."""
         lake, server = self.config.find_lake(), self.config.server()
         with RunLock(server, f"{lake.uri}/tables"):

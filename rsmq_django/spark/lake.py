@@ -1,6 +1,7 @@
 """The lake: a Delta table for each kind of rows, on a path of this machine or in an object store. Needs no Spark.
 
-{lake}/events/  hourly/  failures/  slo/  capacity/  anomalies/  depth/  dead_letters/  runs/  drained/{queue}/
+{lake}/events/  five_minutes/  hourly/  failures/  slo/  capacity/  anomalies/  depth/  dead_letters/  runs/
+{lake}/drained/{queue}/
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .columns import arrow_schema
-from .delta import CommitConflict, Table
+from .delta import EXPIRED, CommitConflict, Table
 from .errors import PipelineError, WrongOption
 from .files import DataFile, is_local, scan_files, write_file, write_files
 from .schemas import TABLES, LakeTable
@@ -182,7 +183,8 @@ class Lake:
 
     def _remove(self, table: LakeTable, days: list[dt.date]) -> None:
         opened = self.open(table, create=True)
-        opened.commit(removed=opened.files_of(days))
+        expired = max(opened.mark(EXPIRED) or 0, max(days).toordinal())
+        opened.commit(removed=opened.files_of(days), marks={EXPIRED: expired})
 
 
 def patiently(attempt: Callable[[], T]) -> T:

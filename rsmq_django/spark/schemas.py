@@ -23,13 +23,24 @@ class LakeTable:
 
 #: Error texts may contain personal data, and a month is long enough to investigate a failure.
 EVENTS = LakeTable("events", events.SCHEMA, 30)
+#: Sums of the events (sums.py), from which all that follows is computed: as long as the windows and the events.
+FIVE_MINUTES = LakeTable(
+    "five_minutes",
+    columns(
+        "at TIMESTAMP, queue STRING, task STRING, event STRING, is_first BOOLEAN, n BIGINT, runs BIGINT, "
+        "run_us BIGINT, run_s_squared DOUBLE, body_bytes BIGINT, wait_hist MAP<INT,BIGINT>, run_hist MAP<INT,BIGINT>, "
+        "arrivals MAP<INT,BIGINT>, workers ARRAY<STRING>"
+    ),
+    90,
+)
 #: A little over a year, so that a month can be compared with the same month of last year. A few MB a day at most.
 HOURLY = LakeTable(
     "hourly",
     columns(
         "hour TIMESTAMP, queue STRING, task STRING, attempts BIGINT, first_attempts BIGINT, succeeded BIGINT, "
         "retried BIGINT, dead BIGINT, released BIGINT, lost BIGINT, cancelled BIGINT, busy_us BIGINT, "
-        "run_s_squared DOUBLE, body_bytes BIGINT, workers INT, wait_hist MAP<INT,BIGINT>, run_hist MAP<INT,BIGINT>"
+        "run_s_squared DOUBLE, body_bytes BIGINT, workers INT, wait_hist MAP<INT,BIGINT>, run_hist MAP<INT,BIGINT>, "
+        "wait_p95_us DOUBLE, run_p95_us DOUBLE"
     ),
     400,
 )
@@ -38,7 +49,8 @@ FAILURES = LakeTable(
     "failures",
     columns(
         "task STRING, fingerprint STRING, error_type STRING, n BIGINT, retried BIGINT, dead BIGINT, "
-        "first_at TIMESTAMP, last_at TIMESTAMP, sample STRING, sample_task_id STRING, queues ARRAY<STRING>, workers INT"
+        "first_at TIMESTAMP, last_at TIMESTAMP, sample STRING, sample_task_id STRING, queues ARRAY<STRING>, "
+        "workers INT, worker_names ARRAY<STRING>"
     ),
     90,
 )
@@ -84,7 +96,7 @@ RUNS = LakeTable(
     ),
     90,
 )
-TABLES = (EVENTS, HOURLY, FAILURES, SLO, CAPACITY, ANOMALIES, DEPTH, DEAD_LETTERS, RUNS)
+TABLES = (EVENTS, FIVE_MINUTES, HOURLY, FAILURES, SLO, CAPACITY, ANOMALIES, DEPTH, DEAD_LETTERS, RUNS)
 
 
 def drained(queue: str) -> LakeTable:

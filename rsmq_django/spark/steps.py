@@ -1,126 +1,51 @@
-"""The steps other than archive: rollup, analyse, snapshot, dead letters.
+"""The steps other than archive and rollup: analyse, snapshot, dead letters.
 
-Each may be run at any time, twice, or not at all.
-
-A step recomputes and replaces whole days, so it is idempotent. Two that run at once do not undo each other's
-changes: the second commit is refused, and made again from what the first one has left.
+Each may be run at any time, twice, or not at all. Two that run at once do not undo each other's changes: the second
+commit is refused, and made again from what the first one has left.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from .anomalies import WEEKS, HourMetrics, find_anomalies
-from .burn import PERIOD, PERIOD_S, WINDOWS_S, budget_left, burn, read_objectives
-from .capacity import Advice, Demand, advise, arrival_rate_per_s
+from .burn import PERIOD, WINDOWS_S, budget_left, burn, read_objectives
+from .capacity import Advice, advise
 from .config import JobConfig
 from .dead_letters import KEY
 from .delta import Table
+from .demand import demands, newest, outcomes
 from .lake import Lake, patiently
-from .schemas import ANOMALIES, CAPACITY, DEAD_LETTERS, DEPTH, EVENTS, FAILURES, HOURLY, SLO
+from .rollup import StepResult
+from .schemas import ANOMALIES, CAPACITY, DEAD_LETTERS, DEPTH, FIVE_MINUTES, HOURLY, SLO
 from .tables import read_table, write_frame
 
-#: Number of days whose events are used for capacity advice.
+#: Number of days whose attempts are used for capacity advice.
 DEMAND_DAYS = 7
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """The result of a step."""
-
-    rows_in: int = 0
-    rows_out: int = 0
-    days: int = 0
-
-
-# -- Rollup ------------------------------------------------------------------------------------------------------------
-
-
-def changed_days(events: Table, hourly: Table, *, since: dt.date | None = None) -> list[dt.date]:
-    """Return the days with other events than at their last rollup, or all days from `since` on."""
-    if since is not None:
-        return [day for day in events.days if day >= since]
-    return [day for day in events.days if hourly.mark(_rolled_up(day)) != events.count(day)]
-
-
-def rollup(spark: Any, lake: Lake, *, since: dt.date | None = None) -> StepResult:
-    """Recompute hourly rows and failure groups of changed days, or of all days from `since` on."""
-    return patiently(lambda: _rollup(spark, lake, since))
-
-
-def _rollup(spark: Any, lake: Lake, since: dt.date | None) -> StepResult:
-    from .transform.rollup import failures, hourly
-
-    # First, so that a commit of a rollup that read earlier events is refused.
-    hours, groups = lake.open(HOURLY, create=True), lake.open(FAILURES, create=True)
-    events = lake.open(EVENTS)
-    days = changed_days(events, hours, since=since)
-    if not days:
-        return StepResult()
-    rows = read_table(spark, events, days).cache()
-    try:
-        files = write_frame(failures(rows), groups)
-        groups.commit(files, removed=groups.files_of(days), replaces=True)
-        # Last: after a crash before it, the days are computed again.
-        files = write_frame(hourly(rows), hours)
-        marks = {_rolled_up(day): events.count(day) for day in days}
-        hours.commit(files, removed=hours.files_of(days), marks=marks, replaces=True)
-    finally:
-        rows.unpersist()
-    return StepResult(sum(events.count(day) for day in days), sum(file.rows for file in files), len(days))
-
-
-def _rolled_up(day: dt.date) -> str:
-    """Return the mark with the number of events of a day at its last rollup."""
-    return f"events of {day.isoformat()}"
 
 
 # -- Analysis ----------------------------------------------------------------------------------------------------------
 
 
-def analyse(spark: Any, config: JobConfig, *, since: dt.date | None = None) -> StepResult:
-    """Compute capacity advice, burn rates and anomalies up to the newest event."""
+def analyse(config: JobConfig, *, since: dt.date | None = None) -> StepResult:
+    """Compute capacity advice, burn rates and anomalies up to the newest event, from its sums. Needs no Spark."""
     lake = config.find_lake()
-    events = lake.open(EVENTS)
-    days = events.days
-    if not days:
+    sums = lake.open(FIVE_MINUTES)
+    at = newest(sums)
+    if at is None:
         return StepResult()
-    newest = days[-1]
-    rows = read_table(spark, events, _last(days, DEMAND_DAYS))
-    advice = capacity(rows, config)
-    rows_out = lake.write_day(CAPACITY, newest, map(_capacity_row, advice))
-    rows_out += _write_burns(spark, lake, config, events)
+    days = [day for day in sums.days if (at.date() - day).days < DEMAND_DAYS]
+    advice = [
+        advise(demand, wait_target_s=config.wait_target_s(demand.queue), quantile=config.wait_quantile)
+        for demand in demands(sums, days, slots_per_worker=config.slots_per_worker)
+    ]
+    rows_out = lake.write_day(CAPACITY, at.date(), map(_capacity_row, advice))
+    rows_out += _write_burns(lake, config, sums, at)
     rows_out += write_anomalies(lake, since=since)
     return StepResult(sum(item.demand.attempts for item in advice), rows_out, 1)
-
-
-def capacity(events: Any, config: JobConfig) -> list[Advice]:
-    """Return advice for each queue from its events."""
-    from .transform.demand import arrivals, run_time_spreads, run_times
-
-    spreads = {row["queue"]: row["spread"] for row in run_time_spreads(events).collect()}
-    counts: dict[str, dict[int, int]] = {}
-    for row in arrivals(events).collect():
-        counts.setdefault(row["queue"], {})[row["slot"]] = row["arrivals"]
-    found = []
-    for row in sorted(run_times(events).collect(), key=lambda row: row["queue"]):
-        queue, mean_s = row["queue"], row["mean_run_s"]
-        slots = counts.get(queue, {})
-        demand = Demand(
-            queue=queue,
-            attempts=row["attempts"],
-            arrivals_per_s=arrival_rate_per_s(slots, slots=max(slots) - min(slots) + 1 if slots else 0),
-            mean_run_s=mean_s,
-            run_cv_squared=row["variance"] / mean_s**2 if mean_s else 0.0,
-            attempts_per_hour=row["attempts"] / row["hours"],
-            run_time_spread=spreads.get(queue, 1.0),
-            slots_seen=row["workers"] * config.slots_per_worker,
-        )
-        found.append(advise(demand, wait_target_s=config.wait_target_s(queue), quantile=config.wait_quantile))
-    return found
 
 
 def _capacity_row(advice: Advice) -> dict[str, Any]:
@@ -129,25 +54,18 @@ def _capacity_row(advice: Advice) -> dict[str, Any]:
     return {column.name: (row | demand)[column.name] for column in CAPACITY.columns}
 
 
-def _write_burns(spark: Any, lake: Lake, config: JobConfig, table: Table) -> int:
-    from pyspark.sql import functions as F
-
-    from .transform.demand import counted, outcomes
-
+def _write_burns(lake: Lake, config: JobConfig, sums: Table, at: dt.datetime) -> int:
     objectives = read_objectives(config.objectives)
     if not objectives:
         return 0
-    events = read_table(spark, table, _last(table.days, PERIOD_S // 86_400 + 1))
-    # As a number: a timestamp would be converted to the time zone of this process.
-    newest_us = events.agg(F.unix_micros(F.max("event_at")).alias("at_us")).first()["at_us"]
-    at = dt.datetime.fromtimestamp(newest_us / 1e6, dt.UTC)
-    row = outcomes(events, objectives, at + dt.timedelta(microseconds=1)).first().asDict()
+    found = outcomes(sums, objectives, at)
     burns = []
     for objective in objectives:
-        left = budget_left(objective, **_named(counted(row, objective, PERIOD)))
+        total, bad = found[objective, PERIOD]
+        left = budget_left(objective, total=total, bad=bad)
         for window in WINDOWS_S:
-            found = burn(objective, window, **_named(counted(row, objective, window)))
-            burns.append(_burn_row(at, objective, found, left))
+            total, bad = found[objective, window]
+            burns.append(_burn_row(at, objective, burn(objective, window, total=total, bad=bad), left))
     hour = at.replace(minute=0, second=0, microsecond=0)
 
     def replace_this_hour(known: Table) -> dict[dt.date, list[dict[str, Any]]]:
@@ -171,10 +89,6 @@ def _burn_row(at: dt.datetime, objective: Any, found: Any, left: float) -> dict[
     }
 
 
-def _named(pair: tuple[int, int]) -> dict[str, int]:
-    return {"total": pair[0], "bad": pair[1]}
-
-
 def write_anomalies(lake: Lake, *, since: dt.date | None = None) -> int:
     """Detect anomalies on the last two days, or on all days from `since` on. Needs no Spark."""
     hourly = lake.open(HOURLY)
@@ -183,15 +97,20 @@ def write_anomalies(lake: Lake, *, since: dt.date | None = None) -> int:
     if not wanted:
         return 0
     first = wanted[0] - dt.timedelta(weeks=WEEKS)
-    rows = (HourMetrics.of(row) for day in days if first <= day for row in hourly.read({day}).to_pylist())
+    rows = (HourMetrics.of(row) for day in days if first <= day for row in _hours(hourly, day))
     found = find_anomalies(rows, wanted)
     fresh = {day: [asdict(item) for item in found if item.hour.date() == day] for day in wanted}
     return lake.change_days(ANOMALIES, lambda _: fresh)
 
 
-def _last(days: Sequence[dt.date], count: int) -> list[dt.date]:
-    """Return the days up to a number of days before the newest one."""
-    return [day for day in days if (days[-1] - day).days < count]
+def _hours(hourly: Table, day: dt.date) -> list[dict[str, Any]]:
+    """Return the hourly rows of a day, with histograms only if it was written before percentiles were columns."""
+    histograms = ("wait_hist", "run_hist")
+    names = [column.name for column in hourly.definition.columns if column.name not in histograms]
+    rows = hourly.read({day}, names=names)
+    has_percentiles = any(rows[name].null_count < len(rows) for name in ("wait_p95_us", "run_p95_us"))
+    found: list[dict[str, Any]] = (rows if has_percentiles else hourly.read({day})).to_pylist()
+    return found
 
 
 # -- Snapshot ----------------------------------------------------------------------------------------------------------

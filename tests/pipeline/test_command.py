@@ -196,7 +196,7 @@ def test_dry_run_prints_the_work_of_each_step_and_changes_nothing(
     assert code == 0
     assert said.splitlines() == [
         "archive: 50 events",
-        "rollup: 0 days, and the days of newly archived events",
+        "rollup: 0 events, and newly archived ones",
         "analyse: the archive is empty",
         "compact: 0 days",
         "expire: nothing",

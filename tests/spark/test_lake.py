@@ -5,12 +5,14 @@ import json
 import os
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.delta import CommitConflict, Table
@@ -125,6 +127,20 @@ def test_file_of_an_older_schema_reads_as_nulls(lake: Lake):
     (row,) = lake.read_day(EVENTS, DAY).to_pylist()
 
     assert (row["entry_id"], row["fingerprint"]) == ("1-1", None)
+
+
+def test_columns_of_a_later_version_are_added_to_a_table_for_readers_of_delta(lake: Lake):
+    older = replace(DEPTH, columns=DEPTH.columns[:3])
+    table = lake.open(older, create=True)
+    table.commit(write_rows(table, {DAY: [{"queue": "a", "waiting": 1}]}))
+    read_only = lake.open(DEPTH).version
+
+    lake.append(DEPTH, DAY, [depth("b")])
+
+    assert read_only == 1, "a reader adds none"
+    found = DeltaTable(table.uri).to_pyarrow_table().sort_by("queue")
+    assert set(found.column_names) == {*(column.name for column in DEPTH.columns), "dt"}
+    assert found["in_flight"].to_pylist() == [None, depth("b")["in_flight"]]
 
 
 @pytest.mark.parametrize("place", ["s3:/bucket/lake", "s3//bucket/lake", "file:/srv/lake", "/srv/a%20b", "/srv/a\\b"])

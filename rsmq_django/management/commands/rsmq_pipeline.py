@@ -33,8 +33,10 @@ from ...spark.runs import DONE, FAILED, LOST_DATA, StepRun, read_runs, record
 from ...spark.server import Server
 from ..arguments import SuggestingCommand
 
-SPARK_STEPS = ("archive", "rollup", "analyse", "snapshot", "dlq", "drain", "backfill")
-PLAIN_STEPS = ("publish", "compact", "expire", "convert", "replay", "resume", "status", "doctor", "config")
+SPARK_STEPS = ("archive", "snapshot", "dlq", "drain", "backfill")
+PLAIN_STEPS = (
+    "rollup", "analyse", "publish", "compact", "expire", "convert", "replay", "resume", "status", "doctor", "config"
+)  # fmt: skip
 #: Steps of `run`, in one session: start-up costs more than most steps.
 RUN = (*ALL_STEPS, "publish")
 #: Maximum number of queues that an error about an unknown queue lists.
@@ -54,7 +56,7 @@ EPILOG = """
 steps:
   run        archive, rollup, analyse, compact, expire and publish in one Spark session
   archive    event log -> lake, exactly once; then trim the log
-  rollup     changed days -> hourly rows and failure groups
+  rollup     new events -> sums of five minutes and of hours, failure groups (no Java needed, nor for analyse)
   analyse    capacity advice, burn rates, anomalies
   publish    lake -> database (no Java needed)
   snapshot   current depth and age of the queues

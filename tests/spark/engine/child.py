@@ -20,9 +20,9 @@ from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.delta import Table
 from rsmq_django.spark.drained import drain_queue
 from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.rollup import rollup
 from rsmq_django.spark.schemas import EVENTS, HOURLY
 from rsmq_django.spark.session import start_session
-from rsmq_django.spark.steps import rollup
 from tests.spark.engine.quick import CLUSTER, QUICK
 
 QUEUE = "bulk"
@@ -75,7 +75,7 @@ def run_everything(spark: Any, config: JobConfig) -> dict[str, Any]:
     messages = spark.read.format("rsmq").options(**config.options(queue=QUEUE, rowsPerPartition="1500")).load()
     seen = messages.selectExpr("count(*)", "count(DISTINCT body)", "min(receive_count)").first()
     archived = run_archive(spark, config, rows=2000, die_after=-1)
-    rollup(spark, lake)
+    rollup(lake)
     drained = drain_queue(spark, config, QUEUE)
     return {
         "seen": list(seen),

@@ -1,4 +1,4 @@
-"""Rollup, analysis, snapshot, draining: the same rows after any number of runs."""
+"""Snapshot, dead letters, draining: the same rows after any number of runs."""
 
 import datetime as dt
 import json
@@ -8,23 +8,18 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.core.stats.histogram import Histogram
 from rsmq_django.spark import steps
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.config import JobConfig
-from rsmq_django.spark.delta import Table
 from rsmq_django.spark.drained import drain_queue
 from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.rollup import rollup
 from rsmq_django.spark.schemas import (
     ANOMALIES,
-    CAPACITY,
     DEAD_LETTERS,
     DEPTH,
     EVENTS,
-    FAILURES,
-    HOURLY,
     RUNS,
-    SLO,
     TABLES,
     drained,
 )
@@ -72,99 +67,9 @@ def write_day(lake: Lake, day: int = 0, *, count: int = 1200) -> None:
     store_events(lake, map(event, range(count // 2, count)))
 
 
-def changed_days(lake: Lake) -> list[dt.date]:
-    return steps.changed_days(lake.open(EVENTS), lake.open(HOURLY))
-
-
 def contents(lake: Lake, table: Any) -> list[dict[str, Any]]:
     rows = [row for day in lake.days(table) for row in lake.read_day(table, day).to_pylist()]
     return sorted(rows, key=repr)
-
-
-def test_day_is_rolled_up_and_analysed_the_same_however_often(spark, config: JobConfig, lake: Lake):
-    write_day(lake)
-
-    first = steps.rollup(spark, lake)
-    again = steps.rollup(spark, lake)
-    rows, groups = contents(lake, HOURLY), contents(lake, FAILURES)
-    forced = steps.rollup(spark, lake, since=DAY)
-
-    assert (first.rows_in, first.rows_out, first.days) == (1200, 2, 1)
-    assert again.days == 0, "nothing changed"
-    assert forced.days == 1
-    assert (rows, groups) == (contents(lake, HOURLY), contents(lake, FAILURES))
-    assert [(row["attempts"], row["dead"], row["succeeded"], row["workers"]) for row in rows] == [
-        (600, 60, 540, 3),
-        (600, 60, 540, 3),
-    ]
-    exact = Histogram.of(20_000 + number % 7 * 1000 for number in range(600)).counts
-    assert dict(rows[0]["run_hist"]) == exact, "Spark and Python put a time into the same bucket"
-    assert [(group["n"], group["dead"], group["queues"]) for group in groups] == [(60, 60, ["mail"])] * 2
-    assert {group["sample"] for group in groups} == {"flight 1190 cancelled", "flight 1180 lost"}
-
-
-def test_late_events_change_only_their_day_and_released_messages_are_not_attempts(spark, config: JobConfig, lake: Lake):
-    write_day(lake)
-    steps.rollup(spark, lake)
-    write_day(lake, 1, count=100)
-    given_back = {"id": f"{MIDNIGHT_MS + 86_400_000}-2", "event": "released", "wait_us": "", "run_us": ""}
-    store_events(lake, [given_back])
-
-    assert changed_days(lake) == [DAY + dt.timedelta(days=1)]
-    assert steps.rollup(spark, lake).rows_in == 101
-    rows = contents(lake, HOURLY)
-    assert [sum(row[name] for row in rows) for name in ("attempts", "first_attempts", "released")] == [1300, 1300, 1]
-
-
-def test_analysis_gives_advice_burn_rates_and_odd_hours(spark, config: JobConfig, lake: Lake):
-    write_day(lake)
-    steps.rollup(spark, lake)
-
-    for _ in range(2):
-        steps.analyse(spark, config)
-
-    (advice,) = contents(lake, CAPACITY)
-    assert (advice["queue"], advice["attempts"], advice["slots_seen"], advice["slots_needed"]) == ("mail", 1200, 24, 1)
-    assert advice["arrivals_per_s"] == pytest.approx(50 / 300)
-    assert advice["mean_run_s"] == pytest.approx(0.023, rel=0.01)
-    burns = {(row["objective"], row["window"]): row for row in contents(lake, SLO)}
-    assert len(burns) == len(contents(lake, SLO)) == 6
-    assert (burns["success", "1h"]["total"], burns["success", "1h"]["bad"]) == (600, 60)
-    assert burns["success", "1h"]["burn_rate"] == pytest.approx(10)
-    assert burns["wait_p95_ms", "3d"]["bad"] == sum(1000 + number > 2000 for number in range(1200))
-    assert contents(lake, ANOMALIES) == []
-
-
-def test_compacted_day_holds_each_event_once_and_needs_no_new_rollup(spark, config: JobConfig, lake: Lake):
-    write_day(lake)
-    before = contents(lake, EVENTS)
-    steps.rollup(spark, lake)
-
-    assert lake.compact(DAY + dt.timedelta(days=2)) == (1, 1200)
-    assert contents(lake, EVENTS) == before
-    assert len(lake.open(EVENTS).files) == 1
-    assert changed_days(lake) == [], "the rollup has seen all that is in it"
-
-
-def test_two_rollups_at_once_leave_the_rows_of_all_events(
-    spark, config: JobConfig, lake: Lake, monkeypatch: pytest.MonkeyPatch
-):
-    write_day(lake, count=100)
-    commit = Table.commit
-    others: list[Any] = []
-
-    def after_another(self: Table, *args: Any, **options: Any) -> None:
-        if self.definition is HOURLY and not others:
-            others.append(None)
-            write_day(lake, count=100)  # the other one reads more
-            steps.rollup(spark, lake)
-        commit(self, *args, **options)
-
-    monkeypatch.setattr(Table, "commit", after_another)
-    steps.rollup(spark, lake)
-
-    assert sum(row["attempts"] for row in contents(lake, HOURLY)) == 200
-    assert changed_days(lake) == []
 
 
 def test_dead_letters_are_archived_once_and_stay(
@@ -188,8 +93,8 @@ def test_every_table_has_the_types_of_its_schema(
     import pyarrow.parquet as pq
 
     write_day(lake)
-    steps.rollup(spark, lake)
-    steps.analyse(spark, config)
+    rollup(lake)
+    steps.analyse(config)
     steps.snapshot(spark, config)
     Queue("mail-dead", client).create()
     record = {"queue": "mail", "task": "shop.send", "error": "ValueError", "message": "no", "died_ms": MIDNIGHT_MS}
