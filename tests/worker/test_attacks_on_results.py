@@ -14,7 +14,8 @@ from rsmq_django.core.queue.moves import move
 from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.redrive import redrive
 from rsmq_django.tasks import cancel, current_task, progress_of
-from rsmq_django.tasks.compat import task_backends
+from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_backends
+from rsmq_django.tasks.proofs import keyring_of
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, send_raw, work
 
@@ -262,11 +263,13 @@ def test_a_dead_letter_at_work_keeps_its_result(configure: Configure):
     assert result.return_value == 1
 
 
-def test_forged_record_whose_id_no_proof_can_have_is_not_authentic(sealed: dict[str, Any], server: PrivateServer):
+def test_forged_record_whose_id_no_proof_can_have_is_not_read(sealed: dict[str, Any], server: PrivateServer):
     each = paying()
     result = each.enqueue()
     work("payments")
     forged = f"{result.id}\0value"
     server.redis.copy(f"rsmq::result:{result.id}", f"rsmq::result:{forged}")
 
-    assert each.get_result(forged).is_authentic is False
+    with pytest.raises(TaskResultDoesNotExist):
+        each.get_result(forged)
+    assert not keyring_of("payments").verifies("any", "result", forged)

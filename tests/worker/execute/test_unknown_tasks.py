@@ -226,8 +226,15 @@ def a_worker_is_there(worker_id: str, *, tasks: str, queues: tuple[str, ...] = (
 
 
 def a_child(worker_id: str) -> Any:
-    shared_state = SimpleNamespace(running_since=dict, is_paused=False)
-    return SimpleNamespace(worker_id=worker_id, pid=1, started_at=0.0, asked_to_stop=False, shared_state=shared_state)
+    shared_state = SimpleNamespace(running_since=dict, is_paused=False, use=None)
+    return SimpleNamespace(
+        worker_id=worker_id,
+        pid=1,
+        started_at=0.0,
+        asked_to_stop=False,
+        shared_state=shared_state,
+        ask_for=lambda what: None,
+    )
 
 
 @pytest.mark.parametrize(
