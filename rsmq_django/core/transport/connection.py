@@ -638,7 +638,7 @@ def _is_in_vain(commands: Sequence[Request], replies: Sequence[Reply]) -> bool:
     In the second case the socket is closed already.
     """
     is_refused = any(_lacks_replicas(reply) or isinstance(reply, _REFUSED_ALL) for reply in replies)
-    return is_refused and not some_done(commands[: len(replies)], replies)
+    return is_refused and not some_done([command[0] for command in commands[: len(replies)]], replies)
 
 
 def _not_waited(count: int) -> list[redis.ResponseError]:

@@ -19,7 +19,7 @@ def waits_of(commands: Sequence[Any]) -> list[int]:
     return [at for at, command in enumerate(commands) if command[0] in WAITS]
 
 
-def some_done(names: Sequence[Any], replies: Sequence[Any]) -> bool:
+def some_done(names: Sequence[str | bytes | int], replies: Sequence[Any]) -> bool:
     """Return whether any command was carried out for which a wait counts; loading a script writes no data."""
     return any(
         not isinstance(reply, redis.RedisError) and name not in WAITS and name != "SCRIPT"
