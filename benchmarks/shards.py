@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from rsmq_django.conf.shards import shard_namespace
+from rsmq_django.core.keys import shard_namespace
 
 from .__main__ import machine
 from .candidates import OURS, default_case

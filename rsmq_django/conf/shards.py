@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..core.keys import shard_namespace
 from .options import OptionReader
 from .problem_ids import WRONG_DEAD_LETTER, WRONG_NAME, WRONG_VALUE
 
@@ -20,17 +21,6 @@ if TYPE_CHECKING:
 def shard_alias(alias: str, shard: int) -> str:
     """Return the alias of the connection of a shard: "default.3"."""
     return f"{alias}.{shard}" if shard else alias
-
-
-def shard_namespace(namespace: str, shard: int) -> str:
-    """Return the namespace of a shard: "{rsmq-3}" for "{rsmq}", with a hash tag of its own, and "rsmq-3" for "rsmq"."""
-    if not shard:
-        return namespace
-    opening = namespace.find("{")
-    closing = namespace.find("}", opening + 1) if opening >= 0 else -1
-    # Redis takes the text between the first brace and the next closing one, unless it is empty.
-    end = closing if closing > opening + 1 else len(namespace)
-    return f"{namespace[:end]}-{shard}{namespace[end:]}"
 
 
 def derive_connections(

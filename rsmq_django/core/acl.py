@@ -16,7 +16,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from .keys import checked_name, checked_namespace
+from .keys import checked_name, checked_namespace, queues_key, shard_namespace
 from .topic.keys import DEAD_LETTER_SUFFIX, checked_topic
 from .transport.call import commands_of_script
 
@@ -44,8 +44,8 @@ class Role:
     commands: str
     #: Patterns of channels after the namespace.
     channels: tuple[str, ...] = ()
-    #: Keys outside of the namespace, after its name. The doctor looks for the list of a namespace without its colon.
-    keys: tuple[str, ...] = ()
+    #: Whether it runs the doctor, which looks for queues whose keys are not quite in the namespace.
+    is_doctor: bool = False
     #: Whether it has only the commands of its scripts that change nothing.
     is_reader: bool = False
 
@@ -100,14 +100,14 @@ ROLES = {
         "the admin for users who may only look, metrics, rsmq_stats, rsmq_doctor without --repair",
         _EVERYTHING,
         " ".join(READING),
-        keys=("QUEUES",),
+        is_doctor=True,
         is_reader=True,
     ),
     "operator": Role(
         "the admin with all its actions, rsmqctl and the management commands",
         _EVERYTHING,
         f"{' '.join(READING)} {_SENDING_COMMANDS} blpop function|load zrem",
-        keys=("QUEUES",),
+        is_doctor=True,
         channels=(":rt:*", "::wake:*", "::cancelled", "::ended:*"),
     ),
     "pipeline": Role(
@@ -143,7 +143,7 @@ def rules(
         ("on", "resetkeys", "resetchannels", "-@all"),
         (
             *_key_rules(checked_namespace(namespace), queues),
-            *(f"~{_escaped(namespace)}{key}" for key in chosen.keys),
+            *(_doctor_rules(namespace) if chosen.is_doctor else ()),
             *_topic_rules(topics, namespace),
         ),
         tuple(f"&{_escaped(namespace)}{channel}" for channel in chosen.channels),
@@ -200,6 +200,11 @@ def _key_rules(namespace: str, queues: Sequence[str]) -> list[str]:
     shared = [f"~{before}:QUEUES", f"~{before}::*"]
     # A queue, its attributes, its priority bands and lanes, and its dead-letter queue.
     return [*shared, *(f"~{before}:{name}{end}" for name in names for end in ("", ":Q", "-*"))]
+
+
+def _doctor_rules(namespace: str) -> list[str]:
+    """Return rules for the list of a namespace that was given without its colon, and for that of shard 1."""
+    return [f"~{_escaped(key)}" for key in (f"{namespace}QUEUES", queues_key(shard_namespace(namespace, 1)))]
 
 
 def _topic_rules(topics: Sequence[str], namespace: str) -> list[str]:

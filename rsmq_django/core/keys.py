@@ -41,6 +41,17 @@ class QueueKeys:
     phantoms: str
 
 
+def shard_namespace(namespace: str, shard: int | str) -> str:
+    """Return the namespace of a shard: "{rsmq-3}" for "{rsmq}", with a hash tag of its own, and "rsmq-3" for "rsmq"."""
+    if not shard:
+        return namespace
+    opening = namespace.find("{")
+    closing = namespace.find("}", opening + 1) if opening >= 0 else -1
+    # Redis takes the text between the first brace and the next closing one, unless it is empty.
+    end = closing if closing > opening + 1 else len(namespace)
+    return f"{namespace[:end]}-{shard}{namespace[end:]}"
+
+
 def queue_keys(namespace: str, name: str) -> QueueKeys:
     """Return the keys of the queue `name`."""
     return QueueKeys(

@@ -8,7 +8,7 @@ import pytest
 
 from rsmq_django.checks import check_shards
 from rsmq_django.conf.settings import Settings, read_settings
-from rsmq_django.conf.shards import shard_namespace
+from rsmq_django.core.keys import shard_namespace
 
 URL = "redis://localhost:6379/0"
 

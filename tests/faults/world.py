@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compiling import compiled
-from rsmq_django.conf.shards import shard_namespace
+from rsmq_django.core.keys import shard_namespace
 from tests.chaos.fleet import children_of
 from tests.cluster import Cluster, Node, ReplicatedCluster
 from tests.fault_proxy import FaultProxy

@@ -706,7 +706,9 @@ def test_doctor_reports_messages_in_a_shard_that_the_settings_leave_out(configur
 
 def test_doctor_reports_left_out_shards_also_when_those_in_between_are_empty(configure: Configure):
     configure(default={"SHARDS": 40})
-    ensure_queue("default", shard=39).send("left")
+    for shard in range(1, 40):
+        ensure_queue("default", shard=shard)
+    get_queue("default", shard=39).send("left")
     configure(default={"SHARDS": 2})
 
     assert "1 message in shard 39, in the namespace rsmq-39, and SHARDS is 2" in run_command("rsmq_doctor")
@@ -715,8 +717,9 @@ def test_doctor_reports_left_out_shards_also_when_those_in_between_are_empty(con
 @pytest.mark.parametrize("options", [{"SHARDS": 1}, {}])
 def test_doctor_reports_messages_in_shards_when_no_queue_has_any_more(configure: Configure, options: dict[str, int]):
     configure(default={"SHARDS": SHARDS})
-    ensure_queue("default", shard=3).send("left")
-    ensure_queue("default", shard=2)
+    for shard in range(1, SHARDS):
+        ensure_queue("default", shard=shard)
+    get_queue("default", shard=3).send("left")
     configure(default=options)
 
     report = run_command("rsmq_doctor")
@@ -749,6 +752,23 @@ def test_doctor_works_for_a_user_of_only_the_shards_in_use(configure: Configure,
     finally:
         configure(default={"SHARDS": 2})
         get_client().connection.exchange([("ACL", "DELUSER", "own")])
+
+
+@pytest.mark.parametrize(("shards", "beyond"), [(1, set()), (2, {"rsmq-2:QUEUES"})])
+def test_doctor_asks_a_user_of_two_shards_for_no_more_than_one_key_beyond(
+    configure: Configure, server: PrivateServer, shards: int, beyond: set[str]
+):
+    admin = server.redis
+    admin.execute_command("ACL", "SETUSER", "own", "on", ">pw", "~rsmq:*", "~rsmq-1:*", "&*", "+@all")
+    admin.execute_command("ACL", "LOG", "RESET")
+    try:
+        configure(url=server.url.replace("unix://", "unix://own:pw@"), default={"SHARDS": shards})
+        run_command("rsmq_doctor")
+        refused = {entry["object"] for entry in admin.acl_log() if entry["object"].endswith(":QUEUES")}
+    finally:
+        configure(default={"SHARDS": 2})
+        admin.execute_command("ACL", "DELUSER", "own")
+    assert refused == beyond
 
 
 def test_operator_works_on_the_shards_that_exist(sharded: None):

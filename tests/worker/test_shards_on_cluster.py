@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.conf.shards import shard_namespace
 from rsmq_django.core.errors import RedisFailure
+from rsmq_django.core.keys import shard_namespace
 from rsmq_django.tasks import fixed, waiting
 from rsmq_django.tasks.compat import task_backends
 from rsmq_django.tasks.shards import shard_of_key

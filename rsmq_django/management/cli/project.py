@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 import redis
@@ -11,12 +11,11 @@ from django.utils.module_loading import autodiscover_modules
 from ...cli.session import Session, Structure
 from ...conf.options import nearest
 from ...conf.settings import QueueSettings, aliases_of, get_settings
-from ...conf.shards import shard_namespace
 from ...core import Client, list_queues
 from ...core.doctor import ExpectedQueue, Finding
 from ...core.doctor.catalogue import found
 from ...core.errors import PermissionDenied
-from ...core.keys import queues_key
+from ...core.keys import queues_key, shard_namespace
 from ...core.limits import MOST_SHARDS
 from ...core.queue.browse import count
 from ...core.tasks.schedules import list_entries
@@ -146,35 +145,47 @@ def _left_out_shards(client: Client) -> Iterator[Finding]:
     queues = [*settings.queues.values(), *settings.dead_letters.values()]
     for alias, connection in settings.connections.items():
         here = [queue for queue in queues if queue.connection == alias and get_client(alias) is client]
-        for shard in _possible_shards(client, connection.namespace, here):
+        for shard in _possible_shards(client, connection.namespace, here) if here else ():
             other = Client(client.connection, namespace=shard_namespace(connection.namespace, shard))
-            try:
-                existing = list_queues(other)
-            except PermissionDenied:  # of a shard in use, its own connection reports it
-                continue
-            names = {queue.name for queue in here if queue.shards <= shard}.intersection(existing)
-            left = {name: other.run(count(other.namespace, name)).messages for name in sorted(names)}
-            if any(left.values()) and served_names(other):
-                continue  # workers with other settings still receive them, or it is another project's namespace
-            for name, messages in left.items():
+            names = [queue.name for queue in here if queue.shards <= shard]
+            for name, messages in _messages_left(other, names).items():
                 where = f"in shard {shard}, in the namespace {other.namespace}"
                 text = f"{counted(messages)} {where}, and SHARDS is {settings.queue(name).shards}"
-                yield from [found("left-out-shard", name, text)] if messages else []
+                yield found("left-out-shard", name, text)
 
 
-def _possible_shards(client: Client, namespace: str, queues: Sequence[QueueSettings]) -> Iterable[int]:
-    """Return the shards that queues on a connection may have had: the settings do not know the former number.
+def _messages_left(client: Client, names: Sequence[str]) -> dict[str, int]:
+    """Return how many messages the queues of a namespace have, those without any left out.
 
-    Without any shard now, most projects never had one, and one request finds the namespaces with queues.
+    It is empty if workers receive them: they have other settings, or it is the namespace of another project. It is
+    empty, too, for a user who may not read them: the connection of a shard in use reports that.
     """
-    every = range(1, MOST_SHARDS)
-    if not queues or any(queue.shards > 1 for queue in queues):
-        return every if queues else ()
-    own = {connection.namespace for connection in get_settings().connections.values()}
-    namespaces = {shard: shard_namespace(namespace, shard) for shard in every}
-    asked = {shard: name for shard, name in namespaces.items() if name not in own}  # of another connection
-    replies = client.ask([("EXISTS", queues_key(name)) for name in asked.values()])
-    return [shard for shard, reply in zip(asked, replies, strict=True) if reply == 1]
+    try:
+        existing = {*list_queues(client)}
+        counts = {name: client.run(count(client.namespace, name)).messages for name in names if name in existing}
+        left = {name: messages for name, messages in sorted(counts.items()) if messages}
+        return {} if left and served_names(client) else left
+    except PermissionDenied:
+        return {}
+
+
+def _possible_shards(client: Client, namespace: str, queues: Sequence[QueueSettings]) -> Iterator[int]:
+    """Yield the shards that queues on a connection have or had: the settings do not know the former number.
+
+    Workers create all shards, so the first number without any queue is the end. A restricted user of the server is
+    refused one key, and not a key for each possible shard.
+    """
+    in_use = max(queue.shards for queue in queues)
+    yield from range(1, in_use)
+    connections = get_settings().connections.values()
+    foreign = {connection.namespace for connection in connections if connection.shard is None}
+    for shard in range(in_use, MOST_SHARDS):
+        name = shard_namespace(namespace, shard)
+        if name not in foreign:
+            (exists,) = Client(client.connection, namespace=name).ask([("EXISTS", queues_key(name))])
+            if exists != 1:
+                return
+            yield shard
 
 
 def _choose_connections(context: click.Context, _parameter: click.Parameter, aliases: tuple[str, ...]) -> None:
