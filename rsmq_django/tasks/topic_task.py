@@ -87,6 +87,11 @@ class TopicBridge:
     queue: str
     options: GroupOptions
 
+    @property
+    def connection(self) -> str:
+        """Return the alias of the queue's connection. Raises ImproperlyConfigured for an unknown queue."""
+        return get_settings().queue(self.queue).connection
+
 
 _tasks: dict[tuple[str, str], TopicTask | TopicBridge] = {}
 
@@ -218,17 +223,13 @@ def check_topic_tasks() -> None:
     """
     settings = get_settings()
     for declared in registered_topic_tasks():
-        if isinstance(declared, TopicTask):
-            alias = declared.connection
-        else:
-            alias = settings.queue(declared.queue).connection
-            if settings.queue(declared.queue).shards > 1:
-                raise ImproperlyConfigured(
-                    f"{_named(declared)}: queue {declared.queue!r} has SHARDS, and a bridge moves messages to one "
-                    "namespace; name a queue without SHARDS"
-                )
+        if isinstance(declared, TopicBridge) and settings.queue(declared.queue).shards > 1:
+            raise ImproperlyConfigured(
+                f"{_named(declared)}: queue {declared.queue!r} has SHARDS, and a bridge moves messages to one "
+                "namespace; name a queue without SHARDS"
+            )
         settings.check_topic(declared.topic)
         try:
-            checked_topic(declared.topic, namespace=settings.connection(alias).namespace)
+            checked_topic(declared.topic, namespace=settings.connection(declared.connection).namespace)
         except RsmqError as error:
             raise ImproperlyConfigured(f"{_named(declared)}: {error}") from error

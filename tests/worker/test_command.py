@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections import Counter
 
@@ -162,6 +163,25 @@ def test_wrong_password_or_database_ends_it_at_the_start(
 
     assert worker.output.startswith("CommandError: ") and said in worker.output
     assert "wrong" not in worker.output, "the password is masked"
+    assert worker.output.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [("redis://:wrong@{host}/0", "refused the user or password"), ("redis://{host}/999", "has no database 999")],
+    ids=["password", "database"],
+)
+def test_wrong_password_or_database_that_only_a_topic_uses_ends_it_at_the_start(
+    project: Configure, start_worker: StartWorker, server: PrivateServer, address: str, said: str
+):
+    with FaultProxy(server.url) as proxy:
+        url = address.format(host=f"127.0.0.1:{proxy.port}")
+        connections = json.dumps({"events": {"URL": url}})
+        worker = start_worker(*SMALL, connections=connections, topic="orders", topic_connection="events")
+
+        assert worker.wait() == 1
+
+    assert worker.output.startswith("CommandError: ") and said in worker.output
     assert worker.output.count("\n") == 1
 
 

@@ -81,7 +81,7 @@ class Command(SuggestingCommand):
             autodiscover_modules("tasks")
             queues, reliable = chosen_queues(options["queues"], options["exclude_queues"], backend=options["backend"])
             options["topics"] = chosen_topics(options["topics"], no_topics=options["no_topics"])
-            check_servers(queues, reliable)
+            check_servers(queues, reliable, options["topics"])
         except (ImproperlyConfigured, InvalidTask, RsmqError) as error:
             raise CommandError(str(error)) from error
         options["reliable"] = reliable

@@ -31,6 +31,7 @@ from ...core.transport.call import Argument, Call
 from ...queues import create_call, get_client, queue_on
 from ...tasks.registry import check_primary, find_consumer
 from ...tasks.task import registered_tasks
+from ...tasks.topic_task import registered_topic_tasks
 from ..delivery import SHORTEST_LEASE_S, WorkQueue
 
 
@@ -50,22 +51,24 @@ def in_shards(queues: Iterable[QueueSettings]) -> list[QueueSettings]:
     return [shard for queue in queues for shard in get_settings().shards_of(queue)]
 
 
-def connections_of(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> list[Connection]:
-    """Return the connections that these queues are on."""
+def connections_of(
+    queues: Sequence[QueueSettings], reliable: Sequence[str], topics: Sequence[str] | None
+) -> list[Connection]:
+    """Return the connections that these queues and topics are on; None for all topics with declared tasks."""
     settings = get_settings()
-    aliases = {each.connection for each in in_shards(queues)} | {
-        settings.reliable[name].connection for name in reliable
-    }
+    aliases = {each.connection for each in in_shards(queues)}
+    aliases |= {settings.reliable[name].connection for name in reliable}
+    aliases |= {each.connection for each in registered_topic_tasks() if topics is None or each.topic in topics}
     return [get_client(alias).connection for alias in sorted(aliases)]
 
 
-def check_servers(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> None:
-    """Try the connection of each of these queues once.
+def check_servers(queues: Sequence[QueueSettings], reliable: Sequence[str], topics: Sequence[str] | None) -> None:
+    """Try the connection of each of these queues and topics once.
 
     Raises PermissionDenied and DatabaseNotFound, which do not go away by waiting. Unavailable servers are ignored, and
     so are sentinels that do not know the name of their primary (yet).
     """
-    for connection in connections_of(queues, reliable):
+    for connection in connections_of(queues, reliable, topics):
         try:
             (reply,) = connection.exchange([("TIME",)])
         except (PermissionDenied, DatabaseNotFound):

@@ -120,9 +120,11 @@ class Supervisor:
         self._short_lives = 0
         self._start_at = 0.0
         self._stop_by: float | None = None
-        timeouts = [each.timeout_s for each in connections_of(self.queues, options.worker.reliable)]
+        used = connections_of(self.queues, options.worker.reliable, options.worker.topics)
         #: How long the main loop of a child may be blocked.
-        self._freeze_s = max(options.probes.health_max_age_s, SHORTEST_FREEZE_S, WAITS_PER_TURN * sum(timeouts))
+        self._freeze_s = max(
+            options.probes.health_max_age_s, SHORTEST_FREEZE_S, WAITS_PER_TURN * sum(each.timeout_s for each in used)
+        )
         #: When the main loops of children were last checked.
         self._looked_at = time.monotonic()
         self._probes = Probes(options.probes, self.report)

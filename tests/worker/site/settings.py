@@ -26,7 +26,8 @@ RSMQ = {
         "default": {
             "URL": os.environ.get("RSMQ_TEST_WORKER_URL") or REDIS_URL,
             "TIMEOUT_S": float(os.environ.get("RSMQ_TEST_TIMEOUT_S", "15")),
-        }
+        },
+        **json.loads(os.environ.get("RSMQ_TEST_CONNECTIONS", "{}")),
     },
     "QUEUES": json.loads(os.environ.get("RSMQ_TEST_QUEUES", '{"default": {}}')),
     "RELIABLE": json.loads(os.environ.get("RSMQ_TEST_RELIABLE", "{}")),

@@ -216,6 +216,7 @@ if "RSMQ_TEST_TOPIC" in os.environ:
         os.environ["RSMQ_TEST_TOPIC"],
         group="site",
         visibility_timeout_s=float(os.environ.get("RSMQ_TEST_LEASE_S", "30")),
+        connection=os.environ.get("RSMQ_TEST_TOPIC_CONNECTION", "default"),
     )
     def note_message(message: TopicMessage) -> None:
         if message.text() == "gate":
