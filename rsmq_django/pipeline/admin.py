@@ -184,7 +184,7 @@ class FailureGroupAdmin(HistoryAdmin):
                 "question": question("redrive", sum(done.moved.values()), _name_of(found[0])),
                 # A Counter has a value for any name, so a template cannot access its items.
                 "moved": sorted(done.moved.items()),
-                "help": _("Up to %(most)s of each queue at a time.") % {"most": MOST_REDRIVEN},
+                "help": _("Up to %(most)s at a time.") % {"most": MOST_REDRIVEN},
                 "url": here,
                 "hidden": [("fingerprint", found[0].fingerprint), ("post", "yes")],
                 "back": here,

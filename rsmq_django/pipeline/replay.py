@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -23,7 +24,7 @@ from ..spark.schemas import DEAD_LETTERS, EVENTS, LakeTable
 class Replayed:
     """The result of a replay."""
 
-    #: Dead letters in the archive.
+    #: Dead letters in the part of the archive that was read.
     known: int = 0
     #: Queue -> number of messages sent back to it.
     moved: Counter[str] = field(default_factory=Counter)
@@ -31,55 +32,60 @@ class Replayed:
     stayed: Counter[str] = field(default_factory=Counter)
 
 
-def dead_letters_of(lake: Lake, fingerprint: str) -> dict[str, list[str]]:
-    """Return the queues of a failure group, and the ids of the messages that failed there.
+def dead_letters_of(lake: Lake, fingerprint: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield queues of a failure group with ids of messages that failed there, as far as the lake is read.
 
     They are read from the archived events, or, without events, from the archived dead letters.
     """
-    found: dict[str, dict[str, None]] = {}
+    seen: set[tuple[str, str]] = set()
     for table in (EVENTS, DEAD_LETTERS):
-        for queue, message_id in _deaths(lake, table, fingerprint):
-            if queue and message_id:
-                found.setdefault(queue, {})[message_id] = None
-    return {queue: list(ids) for queue, ids in found.items()}
+        for batch in _deaths(lake, table, fingerprint):
+            found: dict[str, list[str]] = {}
+            for place in zip(batch["queue"].to_pylist(), batch["message_id"].to_pylist(), strict=True):
+                if all(place) and place not in seen:
+                    seen.add(place)
+                    found.setdefault(place[0], []).append(place[1])
+            yield from found.items()
 
 
-def _deaths(lake: Lake, table: LakeTable, fingerprint: str) -> Iterator[tuple[str, str]]:
+def _deaths(lake: Lake, table: LakeTable, fingerprint: str) -> Iterator[Any]:
     import pyarrow.compute as pc
 
-    about = ["queue", "message_id", "fingerprint", *(["event"] if table is EVENTS else [])]
-    opened = lake.open(table)
-    for day in opened.days:
-        rows = opened.read({day}, names=about)
-        rows = rows.filter(pc.equal(rows["fingerprint"], fingerprint))
-        if table is EVENTS:
-            rows = rows.filter(pc.equal(rows["event"], "dead"))
-        yield from zip(rows["queue"].to_pylist(), rows["message_id"].to_pylist(), strict=True)
+    where = pc.field("fingerprint") == fingerprint
+    if table is EVENTS:
+        where &= pc.field("event") == "dead"
+    return lake.open(table).scan(names=["queue", "message_id"], where=where)
 
 
 def replay(lake: Lake, fingerprint: str, *, dry_run: bool, limit: int | None = None) -> Replayed:
-    """Send the dead letters of a failure group back to their queues; with `dry_run`, only count them."""
+    """Send dead letters of a failure group back to their queues, up to `limit`; with `dry_run`, only count them."""
     result = Replayed()
-    for queue, ids in dead_letters_of(lake, fingerprint).items():
+    for queue, ids in dead_letters_of(lake, fingerprint):
         result.known += len(ids)
-        try:
-            settings = get_settings().queue(queue)
-        except ImproperlyConfigured:
-            result.stayed[f"{queue} is no longer in RSMQ['QUEUES']"] += len(ids)
-            continue
-        if settings.dead_letter is None:
-            result.stayed[f"{queue} has no dead-letter queue"] += len(ids)
-            continue
-        client = get_client(settings.connection)
-        transfer = Transfer(client, settings.dead_letter, ids=ids, limit=limit)
-        try:
-            for part in transfer.slices():
-                if dry_run:
-                    transfer.moved[queue] += len(part)
-                else:
-                    redrive_slice(transfer, part, queue)
-        except QueueNotFound:
-            transfer.stayed["gone"] += len(ids)
-        result.moved += transfer.moved
-        result.stayed += transfer.stayed
+        _replay_ids(result, queue, ids, dry_run=dry_run, limit=limit)
+        if limit is not None and result.moved.total() >= limit:
+            break  # the rest of the lake is not read
     return result
+
+
+def _replay_ids(result: Replayed, queue: str, ids: list[str], *, dry_run: bool, limit: int | None) -> None:
+    try:
+        settings = get_settings().queue(queue)
+    except ImproperlyConfigured:
+        result.stayed[f"{queue} is no longer in RSMQ['QUEUES']"] += len(ids)
+        return
+    if settings.dead_letter is None:
+        result.stayed[f"{queue} has no dead-letter queue"] += len(ids)
+        return
+    left = None if limit is None else limit - result.moved.total()
+    transfer = Transfer(get_client(settings.connection), settings.dead_letter, ids=ids, limit=left)
+    try:
+        for part in transfer.slices():
+            if dry_run:
+                transfer.moved[queue] += len(part)
+            else:
+                redrive_slice(transfer, part, queue)
+    except QueueNotFound:
+        transfer.stayed["gone"] += len(ids)
+    result.moved += transfer.moved
+    result.stayed += transfer.stayed

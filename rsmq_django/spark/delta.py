@@ -11,7 +11,7 @@ import datetime as dt
 import json
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from .columns import arrow_schema
 from .durable import sync_content, sync_names
 from .errors import PipelineError
-from .files import DataFile, file_system, is_local, read_files
+from .files import DataFile, file_system, is_local, read_files, scan_files
 from .schemas import LakeTable
 
 LOG = "_delta_log"
@@ -102,6 +102,12 @@ class Table:
         """Return the rows of some days, or of all, as an Arrow table. `where` is an expression of Arrow."""
         files = self.files if days is None else self.files_of(days)
         return read_files(self.uri, [file.path for file in files], self.definition.columns, names, where)
+
+    def scan(self, *, names: Sequence[str], where: Any) -> Iterator[Any]:
+        """Yield the rows for which an expression of Arrow is true, in batches; never all rows are in memory."""
+        if self.files:
+            paths = [file.path for file in self.files]
+            yield from scan_files(self.uri, paths, self.definition.columns, names, where)
 
     def mark(self, name: str) -> int | None:
         """Return a mark, or None."""

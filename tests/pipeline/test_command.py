@@ -20,6 +20,7 @@ from rsmq_django.pipeline.models import TaskHour
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.bulk import BulkSender
 from rsmq_django.spark.config import JobConfig
+from rsmq_django.spark.delta import Table
 from rsmq_django.spark.job import Pipeline
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import DEFAULT_URL_VARIABLE, Options
@@ -407,6 +408,38 @@ def test_failure_group_goes_back_to_its_queue_once(pipeline, lake: Lake, server:
     assert "2 dead letters sent back to default" in done[1]
     assert "2 not sent: gone" in again[1]
     assert (queue.attributes().messages, dead.attributes().messages) == (2, 1)
+
+
+def test_replay_reads_only_rows_of_its_group_and_stops_at_its_limit(
+    pipeline, lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    ensure_queue("default")
+    dead = Queue("default-dead", get_client())
+    dead.create()
+    group = "6" * 32
+    row = {"shard": "rsmq::events", "event_at": NOON, "event": "dead", "queue": "default"}
+    sent = [dead.send_many([str(number) for number in range(3)]) for _ in range(3)]
+    for batch in [["gone"], *sent]:  # each a file
+        others = [row | {"message_id": f"o{number}", "fingerprint": "f" * 32} for number in range(50)]
+        write_events(lake, [*others, *[row | {"message_id": each, "fingerprint": group} for each in batch]])
+    read: list[int] = []
+    scan = Table.scan
+
+    def counting(self: Table, **options: Any) -> Any:
+        for batch in scan(self, **options):
+            read.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(Table, "scan", counting)
+    whole = pipeline("replay", group)
+    rows_of_group, read[:] = sum(read), []
+    some = pipeline("replay", group, "--limit", "4", yes=True)
+
+    assert "9 dead letters would be sent back to default" in whole[1]
+    assert rows_of_group == 10
+    assert "4 dead letters sent back to default" in some[1]
+    assert sum(read) < 10
+    assert "5 dead letters sent back to default" in pipeline("replay", group, yes=True)[1]
 
 
 def test_group_without_events_goes_back_by_the_archive_of_dead_letters(pipeline, lake: Lake, server: PrivateServer):
