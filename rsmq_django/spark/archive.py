@@ -14,6 +14,7 @@ from .log import Offsets, StreamLog
 from .options import Options
 from .schemas import EVENTS
 from .server import Server
+from .session import batch_options
 from .transfer import StreamTransfer, Transferred
 
 
@@ -51,7 +52,7 @@ class ArchiveJob:
 
     def transfer(self) -> None:
         """Archive without the lock."""
-        options = Options.read({"kind": "events", **self.source})
+        options = Options.read({"kind": "events", **batch_options(self.spark), **self.source})
         log = StreamLog(options, options.streams)
         transfer = StreamTransfer(
             self.spark, self.lake, EVENTS, options, log, self.trim,

@@ -14,6 +14,7 @@ from .lock import RunLock
 from .log import Offsets
 from .options import Options
 from .schemas import drained
+from .session import batch_options
 from .transfer import StreamTransfer, Transferred
 
 
@@ -27,7 +28,8 @@ def drain_queue(
     on_progress: Callable[[int], None] = lambda rows: None,
 ) -> Transferred:
     """Move the visible messages of a queue into the lake. Safe to run again after any crash."""
-    options = Options.read(config.options(kind="drain", queue=queue, leaseS=str(lease_s), consumer=consumer))
+    given = config.options(kind="drain", queue=queue, leaseS=str(lease_s), consumer=consumer)
+    options = Options.read(batch_options(spark) | given)
     lake, journals = config.find_lake(), Journals(options)
     with RunLock(journals.server, f"{lake.uri}/{consumer}/{drained(queue).name}"):
         acknowledge = partial(acknowledge_drained, options)

@@ -19,13 +19,17 @@ DEFAULTS = {
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",  # the day of an event must not depend on the machine
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no statistics, and others read it as ns
-    "spark.sql.shuffle.partitions": "2",  # 200 tiny tasks cost seconds; raise it with the cores
-    "spark.default.parallelism": "2",
     "spark.sql.maxConcurrentOutputFileWriters": "8",  # a batch has a day or two: nothing to sort before it is written
     "spark.sql.streaming.stopTimeout": "60s",  # so that a stop returns
 }
+#: On one machine, 200 tiny tasks cost seconds. On a cluster, Spark derives their number from cores and bytes.
+OF_LOCAL_MASTERS = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
 #: A single machine needs no host name, and a wrong entry in /etc/hosts would prevent the start.
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+#: The master that spark-submit chooses without --master.
+NO_MASTER = "local[*]"
+#: Rows of a micro-batch of the archive: each core of the cluster gets a task, and each batch costs about a second.
+ROWS_PER_CORE, LEAST_ROWS = 25_000, 50_000
 
 
 def is_local(master: str) -> bool:
@@ -48,7 +52,7 @@ def prepare_environment(master: str) -> None:
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Executors without an installed package use the driver's path, which works on one machine only. Before it, the
-    # # directory of startup/sitecustomize.py, which makes the start of Python processes four times as fast.
+    # directory of startup/sitecustomize.py, which makes the start of Python processes four times as fast.
     ours = [str(Path(__file__).with_name("startup")), str(Path(__file__).resolve().parents[2])]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in ours]
     if is_local(master):
@@ -65,11 +69,23 @@ def few_words() -> dict[str, str]:
     return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={ours.as_uri()}"}
 
 
+def settings_of(master: str, conf: Mapping[str, str], said: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the settings of a session. `said` are those of spark-submit, which take precedence; None without it."""
+    given = said or {}
+    if given.get("spark.master", NO_MASTER) != NO_MASTER:
+        master = given["spark.master"]
+    ours = DEFAULTS | (OF_LOCAL_MASTERS if is_local(master) else {})
+    if said is None:
+        ours |= few_words() | (LOOPBACK if is_local(master) else {})
+    chosen = {name: value for name, value in (ours | dict(conf)).items() if name not in given}
+    return chosen | {"spark.master": master}
+
+
 def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = None, py_files: str = "") -> Any:
     """Return a session with the data source registered.
 
     `py_files` is a zip of the package for executors without it. The source is registered explicitly, because Spark's
-    lookup ignores shipped files. Options of spark-submit take precedence over `master` and our defaults.
+    lookup ignores shipped files. Options of spark-submit take precedence over `master`, `conf` and our defaults.
     """
     if not is_submitted():
         prepare_environment(master)
@@ -79,12 +95,7 @@ def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = 
     from .source import DefaultSource
 
     builder = SparkSession.builder.appName(APP_NAME)
-    if is_submitted():
-        said = dict(SparkConf().getAll())
-        settings = {name: value for name, value in DEFAULTS.items() if name not in said} | dict(conf or {})
-    else:
-        settings = DEFAULTS | few_words() | (LOOPBACK if is_local(master) else {}) | dict(conf or {})
-        builder = builder.master(master)
+    settings = settings_of(master, conf or {}, dict(SparkConf().getAll()) if is_submitted() else None)
     if py_files:
         settings["spark.submit.pyFiles"] = py_files
     for name, value in settings.items():
@@ -96,6 +107,11 @@ def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = 
         _show_shipped_files(session.sparkContext)
         session.dataSource.register(DefaultSource)
     return session
+
+
+def batch_options(spark: Any) -> dict[str, str]:
+    """Return the number of rows of a batch that uses all cores."""
+    return {"maxRowsPerBatch": str(max(LEAST_ROWS, ROWS_PER_CORE * spark.sparkContext.defaultParallelism))}
 
 
 def _show_shipped_files(context: Any) -> None:

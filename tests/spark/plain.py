@@ -19,6 +19,8 @@ from rsmq_django.spark.schemas import EVENTS
 class PlainSpark:
     """Runs the work of the tasks where the driver is."""
 
+    defaultParallelism = 2
+
     @property
     def sparkContext(self) -> PlainSpark:
         return self
