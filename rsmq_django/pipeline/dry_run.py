@@ -11,7 +11,7 @@ from ..spark.config import JobConfig
 from ..spark.dead_letters import DeadLetters
 from ..spark.lake import Lake
 from ..spark.options import Options
-from ..spark.rollup import news
+from ..spark.rollup import new_events
 from ..spark.schemas import EVENTS, FIVE_MINUTES
 from ..spark.server import Server
 from .config import require_tables
@@ -45,7 +45,7 @@ def _archive(options: StepOptions) -> Iterator[str]:
 
 
 def _rollup(options: StepOptions) -> Iterator[str]:
-    found = news(options.lake.open(EVENTS), options.lake.open(FIVE_MINUTES), since=options.since)
+    found = new_events(options.lake, options.lake.open(FIVE_MINUTES), options.since)
     yield f"rollup: {_count(found.rows if found else 0, 'event')}, and newly archived ones"
 
 

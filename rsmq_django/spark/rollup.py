@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .delta import EXPIRED, Table
@@ -96,6 +96,31 @@ def news(source: Table, reader: Table, *, since: dt.date | None = None) -> News 
     return News(source, added, frozenset(again & days))
 
 
+def new_events(lake: Lake, reader: Table, since: dt.date | None = None) -> News | None:
+    """Return the events that a table has not read, but for those of days that expired in an earlier version.
+
+    That version set no mark. Such a day has hours, no sums, and fewer events than its hours have counted.
+    """
+    found = news(lake.open(EVENTS), reader, since=since)
+    if found is None:
+        return None
+    hourly = lake.open(HOURLY)
+    days = set(found.days).intersection(hourly.days).difference(lake.open(FIVE_MINUTES).days)
+    gone = {day for day in days if _has_lost_events(found, day, hourly)}
+    added = {day: files for day, files in found.added.items() if day not in gone}
+    return replace(found, added=added, again=found.again - gone)
+
+
+def _has_lost_events(found: News, day: dt.date, hourly: Table) -> bool:
+    """Return whether most events of a day that were counted in its hours are gone. Late ones do not count."""
+    import pyarrow.compute as pc
+
+    hours = hourly.read({day}, names=["attempts", "released"])
+    counted = sum(pc.sum(hours[name]).as_py() or 0 for name in hours.column_names)
+    known = found.source.count(day) - sum(file.rows for file in found.added.get(day, ()))
+    return bool(known < counted / 2)
+
+
 def rollup(lake: Lake, *, since: dt.date | None = None, on_rows: OnRows = lambda done, total: None) -> StepResult:
     """Count new events in all tables, and those of all days from `since` on again."""
     patiently(lambda: _count_failures(lake, since))
@@ -107,7 +132,7 @@ def rollup(lake: Lake, *, since: dt.date | None = None, on_rows: OnRows = lambda
 def _count_events(lake: Lake, since: dt.date | None, on_rows: OnRows) -> News | None:
     # First, so that a commit of a rollup that read earlier events is refused.
     table = lake.open(FIVE_MINUTES, create=True)
-    found = news(lake.open(EVENTS), table, since=since)
+    found = new_events(lake, table, since)
     if found is None:
         return None
     files, done, total = [], 0, found.rows
@@ -162,7 +187,7 @@ def _count_failures(lake: Lake, since: dt.date | None) -> None:
     import pyarrow.dataset as ds
 
     table = lake.open(FAILURES, create=True)
-    found = news(lake.open(EVENTS), table, since=since)
+    found = new_events(lake, table, since)
     if found is None:
         return
     days = {}
@@ -196,6 +221,7 @@ def _add_failure(groups: dict[tuple[Any, ...], dict[str, Any]], event: Mapping[s
         group |= {"last_at": at, "sample": event["error"], "sample_task_id": event["task_id"]}
     if event["queue"] not in group["queues"]:
         group["queues"] = sorted([*group["queues"], event["queue"]])
+    group["worker_names"] = group["worker_names"] or []  # an earlier version stored their number only
     if event["worker"] and event["worker"] not in group["worker_names"]:
         group["worker_names"] = sorted([*group["worker_names"], event["worker"]])
-        group["workers"] = len(group["worker_names"])
+        group["workers"] = max(group["workers"], len(group["worker_names"]))

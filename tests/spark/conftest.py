@@ -1,7 +1,11 @@
 """Fixtures of the Spark tests. Those in `engine/` start Spark: they are collected where it is installed."""
 
+import http.client
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,3 +41,35 @@ def mail(client: Client) -> Queue:
     queue = Queue("mail", client)
     queue.create()
     return queue
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[dict[str, str]]:
+    """An S3 in a process of this machine, with a bucket; returns the variables of its clients."""
+    command = [sys.executable, "-m", "tests.spark.s3_server"]
+    service = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert service.stdin and service.stdout
+    address = service.stdout.readline().decode().strip()
+    variables = {
+        "AWS_ENDPOINT_URL": address,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+    }
+    connection = http.client.HTTPConnection(address.removeprefix("http://"))
+    connection.request("PUT", "/lakes")
+    assert connection.getresponse().status == 200
+    connection.close()
+    yield variables
+    service.communicate()
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty lake on each storage."""
+    if request.param == "disk":
+        return str(tmp_path / "lake")
+    for name, value in request.getfixturevalue("s3").items():
+        monkeypatch.setenv(name, value)
+    return f"s3://lakes/{tmp_path.name}"

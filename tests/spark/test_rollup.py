@@ -2,6 +2,7 @@
 
 import datetime as dt
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,24 @@ def test_figures_of_many_small_rollups_are_those_of_a_recomputation_over_all_eve
 
     assert len(lake.days(HOURLY)) > 3
     assert_figures_are_those_of_the_events(lake)
+
+
+def test_sums_hours_and_analysis_are_the_same_on_each_storage(place: str):
+    config = JobConfig(lake=place, objectives=OBJECTIVES)
+    lake = config.find_lake()
+    for number in range(3):
+        store_events(lake, some_events(number, first_ms=MIDNIGHT_MS, count=100, span_ms=2 * DAY_MS))
+        rollup(lake)
+    store_events(lake, some_events(3, first_ms=MIDNIGHT_MS, count=100))
+    lake.compact(DAY + dt.timedelta(days=3))  # before its events were read
+
+    assert rollup(lake).rows_in > 100, "the compacted day again"
+    assert rollup(lake).rows_in == 0
+    assert_figures_are_those_of_the_events(lake)
+    analyse(config)
+    assert len(contents(lake, SLO)) == 9
+    assert lake.expire(DAY + dt.timedelta(days=31))["events"] == 1
+    assert rollup(lake).rows_in == 0
 
 
 def test_figures_of_a_lake_without_sums_are_those_of_its_events(lake: Lake, monkeypatch: pytest.MonkeyPatch):
@@ -310,6 +329,57 @@ def test_expired_days_keep_their_hours_and_late_events_of_them_change_nothing(la
     assert rollup(lake).rows_in == 0
     assert rollup(lake, since=DAY).rows_in == 100, "of the day that is kept"
     assert (contents(lake, HOURLY), contents(lake, FAILURES)) == before
+
+
+def as_of_an_earlier_version(lake: Lake, *, expired: dt.date) -> None:
+    """Make the lake one of 0.1.0: no sums, marks and names of workers; the events of a day expired without a mark."""
+    shutil.rmtree(lake.root / FIVE_MINUTES.name)
+    for table in (HOURLY, FAILURES):
+        days = {day: lake.read_day(table, day).to_pylist() for day in lake.days(table)}
+        shutil.rmtree(lake.root / table.name)
+        for day, rows in days.items():
+            newer = ("worker_names", "wait_p95_us", "run_p95_us")
+            lake.write_day(table, day, [row | {name: None for name in newer if name in row} for row in rows])
+    events = lake.open(EVENTS, create=True)
+    events.commit(removed=events.files_of({expired}))
+
+
+@pytest.mark.parametrize("has_sums", [False, True], ids=["first", "later"])
+def test_late_events_of_a_day_that_expired_in_an_earlier_version_change_nothing(lake: Lake, has_sums: bool):
+    write_day(lake)
+    write_day(lake, 1, count=100)
+    rollup(lake)
+    as_of_an_earlier_version(lake, expired=DAY)
+    before = [lake.read_day(table, DAY).to_pylist() for table in (HOURLY, FAILURES)]
+    if has_sums:
+        rollup(lake)
+
+    for count in (10, 20):
+        write_day(lake, count=count)
+        rollup(lake)
+    rollup(lake, since=DAY)
+
+    assert [lake.read_day(table, DAY).to_pylist() for table in (HOURLY, FAILURES)] == before
+    assert lake.days(FIVE_MINUTES) == [DAY + dt.timedelta(days=1)]
+    write_day(lake, 1, count=50)
+    rollup(lake)
+    assert sum(row["attempts"] for row in lake.read_day(HOURLY, DAY + dt.timedelta(days=1)).to_pylist()) == 150
+
+
+def test_failures_of_an_earlier_version_get_more_attempts(lake: Lake):
+    write_day(lake)
+    rollup(lake)
+    as_of_an_earlier_version(lake, expired=DAY)
+    shutil.rmtree(lake.root / HOURLY.name)
+    write_day(lake, 1, count=20)
+    rollup(lake)
+    workers = {row["workers"] for row in lake.read_day(FAILURES, DAY).to_pylist()}
+
+    write_day(lake, count=20)
+    rollup(lake)
+
+    rows = lake.read_day(FAILURES, DAY).to_pylist()
+    assert (sum(row["n"] for row in rows), {row["workers"] for row in rows}) == (122, workers)
 
 
 # -- Crashes and other runs --------------------------------------------------------------------------------------------

@@ -1,14 +1,13 @@
 """Log -> Delta table: each entry in one row, with several drivers at once, after kills, on a disk and in S3."""
 
 import datetime as dt
-import http.client
 import os
 import random
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -234,38 +233,6 @@ def test_rows_trimmed_between_plan_and_reading_are_counted_once(
 
 
 # -- Kills, on a disk and in an object store ---------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[dict[str, str]]:
-    """An S3 in a process of this machine, with a bucket; returns the variables of its clients."""
-    command = [sys.executable, "-m", "tests.spark.s3_server"]
-    service = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert service.stdin and service.stdout
-    address = service.stdout.readline().decode().strip()
-    variables = {
-        "AWS_ENDPOINT_URL": address,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-    }
-    connection = http.client.HTTPConnection(address.removeprefix("http://"))
-    connection.request("PUT", "/lakes")
-    assert connection.getresponse().status == 200
-    connection.close()
-    yield variables
-    service.communicate()
-
-
-@pytest.fixture(params=["disk", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty lake on each storage."""
-    if request.param == "disk":
-        return str(tmp_path / "lake")
-    for name, value in request.getfixturevalue("s3").items():
-        monkeypatch.setenv(name, value)
-    return f"s3://lakes/{tmp_path.name}"
 
 
 def has_fewer(server: PrivateServer, before: int) -> bool:
