@@ -16,7 +16,7 @@ from rsmq_django.core.transport.streams import name_log
 from rsmq_django.management.commands import rsmq_pipeline
 from rsmq_django.management.commands.rsmq_pipeline import Command
 from rsmq_django.pipeline.health import java_version
-from rsmq_django.pipeline.models import TaskHour
+from rsmq_django.pipeline.models import CapacityAdvice, TaskHour
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.bulk import BulkSender
 from rsmq_django.spark.config import JobConfig
@@ -30,7 +30,7 @@ from rsmq_django.spark.server import Server
 from rsmq_django.spark.transfer import marks_of
 from tests.redis_server import PrivateServer
 from tests.spark.plain import PlainSpark
-from tests.spark.samples import log_events
+from tests.spark.samples import log_events, store_events
 
 from .conftest import DAY, NOON, hour_row, write_events
 
@@ -73,6 +73,18 @@ def test_publish_needs_no_java(pipeline, write_hours, monkeypatch: pytest.Monkey
     assert TaskHour.objects.count() == 1
 
 
+@pytest.mark.django_db
+def test_all_steps_but_those_that_start_spark_need_no_java(pipeline, lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    store_events(lake, [{"id": f"{1_795_000_000_000 + number}-0"} for number in range(30)])
+
+    codes = {step: pipeline(step)[0] for step in ("rollup", "analyse", "compact", "expire", "publish", "status")}
+
+    assert set(codes.values()) == {0}
+    assert (TaskHour.objects.get().attempts, CapacityAdvice.objects.get().attempts) == (30, 30)
+
+
 def test_status_has_unarchived_and_lost_events(pipeline, lake: Lake, server: PrivateServer):
     log_events(server.redis, 50)
     assert pipeline("status") == (0, "50 events not archived yet\n")
@@ -92,7 +104,7 @@ def test_archive_without_java_reports_the_missing_package(pipeline, monkeypatch:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
 
-    with pytest.raises(CommandError, match="pip install|install Java 17"):
+    with pytest.raises(CommandError, match="pip install|install Java 17.* without it work rollup, analyse, publish"):
         pipeline("archive")
 
 

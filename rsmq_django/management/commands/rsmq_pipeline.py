@@ -352,7 +352,7 @@ def _require_spark() -> None:
     if find_java() is None:
         raise CommandError(
             "Java is missing; install Java 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME. "
-            "publish, status and replay work without it"
+            f"without it work {', '.join(PLAIN_STEPS)}"
         )
 
 
