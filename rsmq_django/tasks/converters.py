@@ -22,6 +22,7 @@ from django.utils.dateparse import parse_duration
 from django.utils.duration import duration_iso_string
 
 from .model_instances import InstanceConverter, has_instances
+from .validated import Validated
 from .wrong_value import WrongValue
 
 
@@ -235,17 +236,29 @@ class Fields:
 
     def write(self, value: Any) -> Any:
         """See Converter."""
-        if isinstance(value, self.kind):
-            value = {name: getattr(value, name) for name in self.inner}
+        if type(value) is self.kind:  # what a subclass has in addition would be lost
+            found = {name: getattr(value, name) for name in self.inner}
+            self._check_again(value, found)
+            value = found
         return self._converted(value, "write")
 
     def read(self, value: Any) -> Any:
         """See Converter."""
-        found = self._converted(value, "read")
+        return self._made(self._converted(value, "read"))
+
+    def _made(self, found: dict[str, Any]) -> Any:
         try:
             return self.kind(**found)
         except (TypeError, ValueError) as error:  # of its __post_init__
             raise WrongValue.text(f"is refused by {self.kind.__name__} ({type(error).__name__})") from error
+
+    def _check_again(self, value: Any, found: dict[str, Any]) -> None:
+        """Refuse a value whose fields another object, made as the worker makes it, would not have."""
+        again = self._made(found)
+        for name in [each.name for each in dataclasses.fields(self.kind) if each.compare]:
+            sent, read = getattr(value, name, MISSING), getattr(again, name, MISSING)
+            if not (sent is read or sent == read):
+                raise WrongValue.text(f"would arrive with another value of {self.kind.__name__}.{name}")
 
     def _converted(self, value: Any, way: str) -> dict[str, Any]:
         name = self.kind.__name__
@@ -259,39 +272,6 @@ class Fields:
             for key, of in self.inner.items()
             if key in value
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """A class in the manner of Pydantic: `model_dump()` gives JSON, and `model_validate()` reads it."""
-
-    kind: Any
-    uses_database: ClassVar[bool] = False
-
-    def write(self, value: Any) -> Any:
-        """See Converter."""
-        if isinstance(value, self.kind):
-            return value.model_dump(mode="json")
-        self.read(value)
-        return value
-
-    def read(self, value: Any) -> Any:
-        """See Converter."""
-        if not isinstance(value, dict):
-            raise WrongValue(f"must be {self.kind.__name__} or an object of its fields", value)
-        try:
-            return self.kind.model_validate(value)
-        except ValueError as error:  # its text contains the value
-            raise WrongValue.text(f"is refused by {self.kind.__name__} ({_fields_of(error)})") from None
-
-
-def _fields_of(error: Any) -> str:
-    """Return the places and types of Pydantic's errors, without the values."""
-    try:
-        found = error.errors(include_input=False, include_url=False, include_context=False)
-        return ", ".join(f"{'.'.join(map(str, each['loc'])) or 'object'}: {each['type']}" for each in found[:3])
-    except Exception:  # another class that has the same methods
-        return type(error).__name__
 
 
 def _at(place: str, convert: Callable[[Any], Any], value: Any) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 import enum
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, NewType, Protocol, TypeVar
@@ -72,6 +72,36 @@ class Even:
             raise ArithmeticError(self.number)
 
 
+@dataclass
+class LongItem(Item):
+    more: str = ""
+
+
+@dataclass
+class Sum:
+    parts: list[int]
+    total: int = field(init=False)
+    seen: int = field(init=False, default=0, compare=False)
+    spare: int = 0
+
+    def __post_init__(self) -> None:
+        self.total = sum(self.parts)
+
+
+@dataclass
+class Growing:
+    number: int
+
+    def __post_init__(self) -> None:
+        self.number += 1
+
+
+@dataclass
+class Made:
+    number: int = 0
+    factor: InitVar[int] = field(kw_only=True)
+
+
 class Source(Protocol[T_co]):
     def next(self) -> T_co: ...
 
@@ -87,8 +117,8 @@ class Parcel:
 
     __hash__ = None  # type: ignore[assignment]  # as for any class with __eq__
 
-    def model_dump(self, *, mode: str) -> dict[str, Any]:
-        assert mode == "json"
+    def model_dump(self, *, mode: str, by_alias: bool, round_trip: bool, warnings: bool) -> dict[str, Any]:
+        assert mode == "json" and by_alias and round_trip and not warnings
         return {"weight": self.weight}
 
     @classmethod
@@ -306,6 +336,37 @@ def test_an_object_that_contains_itself_is_refused(ship: Task[..., Any]):
     item.parts.append(item)
     with pytest.raises(TypeError, match="argument 'item' is too deep, or contains itself"):
         ship.enqueue(DAY, item)
+
+
+def _changed(total: Sum) -> Sum:
+    total.total = 1234567
+    return total
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "text"),
+    [
+        (Item, LongItem(Decimal(1), more="1234567"), "must be Item or an object of its fields, not a LongItem$"),
+        (list[Item], [Item(Decimal(1), parts=[LongItem(Decimal(2))])], "must be Item or an object of its fields"),
+        (Sum, _changed(Sum([1])), "would arrive with another value of Sum.total$"),
+        (Growing, Growing(1234567), "would arrive with another value of Growing.number$"),
+        (Made, Made(1234567, factor=1), r"is refused by Made \(TypeError\)$"),
+    ],
+)
+def test_a_dataclass_that_would_arrive_changed_is_refused_without_its_values(hint: Any, value: Any, text: str):
+    converter = converter_of(hint)
+    assert converter is not None
+    with pytest.raises(ValueError, match=text) as caught:
+        converter.write(value)
+    assert "1234567" not in str(caught.value)
+
+
+def test_fields_that_a_dataclass_makes_itself_do_not_travel():
+    converter, value = converter_of(Sum), Sum([1, 2])
+    value.seen = 7  # it does not count when two are compared
+    assert converter is not None
+    assert converter.write(value) == {"parts": [1, 2], "spare": 0}
+    assert converter.read(converter.write(value)) == value
 
 
 def test_json_that_does_not_fit_is_a_dead_letter_without_the_value(ship: Task[..., Any], got: list[Any]):
