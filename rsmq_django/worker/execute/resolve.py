@@ -253,16 +253,18 @@ def unknown_task_wait_s(delivery: Delivery, *, now_ms: float) -> float | None:
 
     During a rolling deployment old workers receive calls of new tasks, and two projects may share a queue. Such a call
     is postponed without counting an attempt, later each time, until UNKNOWN_TASK_GRACE_S after it was first received;
-    a retry, as often as fits into that time.
+    a retry, and a call in a reliable queue, at least as often as fits into that time.
     """
     message, grace_s = delivery.message, get_settings().tasks.unknown_task_grace_s
-    if grace_s == 0 or message.first_received_ms is None:
+    is_reliable = delivery.work_queue.reliable is not None  # no time of a first receive is stored there
+    since_ms = message.sent_ms if is_reliable else message.first_received_ms
+    if grace_s == 0 or since_ms is None:
         return None
     # A redriven message has kept the time of an earlier receive.
-    left_s = grace_s - (now_ms - max(message.first_received_ms, message.sent_ms or 0)) / 1000
+    left_s = grace_s - (now_ms - max(since_ms, message.sent_ms or 0)) / 1000
     times_before = message.receive_count - delivery.attempt
-    if delivery.attempt > 1:
-        # A retry: its first receive may be long ago although nothing was unknown then.
+    if delivery.attempt > 1 or is_reliable:
+        # This time may be long ago although nothing was unknown then.
         waits_s = map(_longest_wait_s, range(min(times_before, MOST_TIMES)))
         left_s = max(left_s, grace_s - sum(waits_s) * MEAN_SHARE)
     if left_s <= 0:

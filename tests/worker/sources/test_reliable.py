@@ -42,7 +42,7 @@ def orders(settings: Any, server: PrivateServer) -> ReliableQueue:
         "CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}},
         "QUEUES": {"default": {}},
         "RELIABLE": {"orders": {"LEASE_S": 30, "MAX_DELIVERIES": 3}, "urgent": {"LEASE_S": 60}},
-        "TASKS": {"ENQUEUE_ON_COMMIT": False},
+        "TASKS": {"ENQUEUE_ON_COMMIT": False, "UNKNOWN_TASK_GRACE_S": 0},
     }
     return get_reliable_queue("orders")
 
@@ -167,6 +167,62 @@ def test_message_that_is_not_a_task_is_dead_at_once_and_does_not_stop_the_worker
         "undecodable",
         "unknown_task",
     ]
+
+
+@pytest.fixture
+def graceful(orders: ReliableQueue, settings: Any) -> None:
+    """Calls of unknown tasks have the grace of the default settings."""
+    settings.RSMQ = settings.RSMQ | {"TASKS": {"ENQUEUE_ON_COMMIT": False}}
+
+
+def work_off() -> None:
+    work("orders", until_empty=False, until_drained=True)
+
+
+def end_delays(queue: ReliableQueue, server: PrivateServer) -> None:
+    """Let the delays of the queue's messages be over."""
+    for message_id, _ in server.redis.zscan_iter(f"rsmq::reliable:{queue.name}:delayed"):
+        server.redis.zadd(f"rsmq::reliable:{queue.name}:delayed", {message_id: 1})
+
+
+def test_call_of_an_unknown_task_waits_for_a_worker_that_has_the_task(
+    orders: ReliableQueue, graceful: None, server: PrivateServer
+):
+    attempts: list[int] = []
+    orders.push(json.dumps({"task": f"{__name__}.greet"}))
+    for _ in range(3):
+        end_delays(orders, server)
+        work_off()
+    assert [(each.deliveries, orders.messages("dead")) for each in orders.messages("delayed")] == [(3, [])]
+
+    def greet(context: TaskContext) -> None:
+        attempts.append(context.attempt)
+
+    declare(takes_context=True)(greet)
+    end_delays(orders, server)
+    work("orders")
+
+    assert attempts == [1]
+
+
+def test_call_of_an_unknown_task_that_was_pushed_long_ago_is_given_back_as_often_as_fits_into_its_grace(
+    orders: ReliableQueue, graceful: None, server: PrivateServer
+):
+    [message_id] = orders.push(body := json.dumps({"task": f"{__name__}.greet"}))
+    long_ago = f"{int(message_id.split('-')[0]) - 3_600_000}-1"
+    server.redis.lset("rsmq::reliable:orders:undelivered", 0, long_ago)
+    server.redis.hset("rsmq::reliable:orders:bodies", long_ago, body)
+    server.redis.hdel("rsmq::reliable:orders:bodies", message_id)
+
+    work_off()
+    assert (orders.messages("dead"), len(orders.messages("delayed"))) == ([], 1)
+    end_delays(orders, server)
+    for _ in range(30):
+        orders.nack(*orders.pop_messages(), is_unused=True)
+    work_off()
+
+    [dead] = orders.messages("dead")
+    assert (dead.id, dead.consumer.split(":")[0]) == (long_ago, "unknown_task")
 
 
 def test_limit_of_the_settings_is_stored_for_consumers_in_all_languages(orders: ReliableQueue):
