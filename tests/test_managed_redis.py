@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rsmq_django.core.acl import ROLES, commands_of
+from tests.documentation import ROOT, Project
 from tests.replicated_server import ReplicatedServer
 from tests.support import wait_until
-from tests.test_docs import ROOT, Project
 
 #: The commands that docs/how-to/managed_redis.md says the services refuse, as far as a server can be told to.
 REFUSED = "BGREWRITEAOF BGSAVE CONFIG DEBUG MIGRATE PSYNC REPLICAOF SAVE SHUTDOWN SLAVEOF SYNC".split()

@@ -9,8 +9,8 @@ from rsmq_django.core import Client, Connection
 from rsmq_django.core.keys import RELIABLE_PARTS
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.reliable.library import FUNCTIONS
+from tests.documentation import NAMED_BLOCK, PYTHON_BLOCK, ROOT, Project
 from tests.redis_server import PrivateServer
-from tests.test_docs import NAMED_BLOCK, PYTHON_BLOCK, ROOT, Project
 
 PAGE = ROOT / "docs" / "how-to" / "reliable_queues.md"
 

@@ -32,9 +32,9 @@ from rsmq_django.tasks import (
 from rsmq_django.tasks.batch import BatchCall
 from rsmq_django.testing import Kit, private_queues, private_server_url
 from rsmq_django.topics import get_topic, publish
+from tests.documentation import ROOT, Project
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.test_docs import ROOT, Project
 from tests.worker.workshop import declare, own_registries, patient_workers  # noqa: F401
 
 INTEGRATION = "shop/test_integration.py::test_with_the_server_of_the_settings"

@@ -13,11 +13,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import sentry_sdk
+from sentry_sdk.consts import SPANSTATUS
 from sentry_sdk.crons import capture_checkin
 from sentry_sdk.integrations.logging import ignore_logger
 
 from ..conf.settings import get_settings
 from ..tasks.middleware import SentCall
+from ..tasks.retry import Postpone
 from ..tasks.running import CurrentTask
 from ..worker.outcomes import Cancelled, Dead, Succeeded
 
@@ -57,12 +59,24 @@ class Sentry:
             with sentry_sdk.start_span(op="queue.publish", name=call.task_path, origin=ORIGIN) as span:
                 span.set_data("messaging.system", "rsmq")
                 span.set_data("messaging.destination.name", call.queue_name)
+                call.notes[CONTEXT] = span
                 headers = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
             sent = {name: value for name, value in headers.items() if value}
         if self._crons and call.schedule is not None:
             sent["schedule"] = call.schedule
         if sent:
             call.context[CONTEXT] = sent
+
+    def encoded(self, call: SentCall) -> None:
+        """Add to the span which message it is; the transaction that it belongs to has not ended."""
+        span = call.notes.get(CONTEXT)
+        if span is None:
+            return
+        if len(call.ids) == 1:
+            span.set_data("messaging.message.id", call.ids[0])
+        else:
+            span.set_data("messaging.batch.message_count", len(call.ids))
+        span.set_data("messaging.message.body.size", call.body_bytes)
 
     # -- Running ------------------------------------------------------------------------------------------------------
 
@@ -75,6 +89,7 @@ class Sentry:
             transaction = sentry_sdk.continue_trace(
                 _headers(run), op="queue.task.rsmq", name=run.path, source="task", origin=ORIGIN
             )
+            postponed = None
             with (
                 sentry_sdk.start_transaction(transaction),
                 sentry_sdk.start_span(op="queue.process", name=run.path, origin=ORIGIN) as span,
@@ -84,10 +99,16 @@ class Sentry:
                 self._check_in(run, "in_progress")
                 try:
                     yield
+                except Postpone as error:  # no failure: raised again outside of the spans, whose status it would be
+                    postponed = error
                 except BaseException as error:
                     with suppress(AttributeError):  # an exception with __slots__: reported without breadcrumbs
                         setattr(error, SCOPES, (scope, sentry_sdk.get_current_scope().fork()))  # with the span
                     raise
+                transaction.set_status(SPANSTATUS.OK)
+                span.set_status(SPANSTATUS.OK)
+            if postponed is not None:
+                raise postponed
 
     def after(self, run: CurrentTask, outcome: object) -> None:
         """Check in at the monitor of the schedule when the call has ended."""
@@ -161,7 +182,8 @@ def _attributes(run: CurrentTask) -> Mapping[str, Any]:
     attributes: dict[str, Any] = {
         "messaging.system": "rsmq",
         "messaging.destination.name": run.queue_name,
-        "messaging.message.id": run.message_id,
+        "messaging.message.id": run.id,  # that of the message in the queue is not known where the call is sent
+        "messaging.message.body.size": run.body_bytes,
         "messaging.message.retry.count": run.attempt - 1,
     }
     if run.waited_for_s is not None:

@@ -3,6 +3,7 @@
 A middleware is any object with some of these methods; there is no base class:
 
     sending(call)               adds values that are sent with a call: `call.context["tenant"] = ...`
+    encoded(call)               the call has its body, of `call.body_bytes`, and is sent next
     around(run)                 a context manager around the function; the first one listed is the outermost
     before(run)                 what it raises counts as raised by the task (`Postpone` runs it later, say)
     after(run, outcome)         the attempt has ended, with any outcome
@@ -17,7 +18,7 @@ a dotted path of a class, a function that returns one, or an object. Projects wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -39,14 +40,14 @@ __all__ = ["Carried", "ErrorReport", "Language", "LogDuration", "SentCall"]
 
 logger = get_logger(__name__)
 
-HOOKS = ("sending", "around", "before", "after", "on_retry", "on_dead_letter", "on_discard", "flush")
+HOOKS = ("sending", "encoded", "around", "before", "after", "on_retry", "on_dead_letter", "on_discard", "flush")
 #: The name of the schedule whose ticks are being prepared.
 firing: ContextVar[str | None] = ContextVar("rsmq_firing", default=None)
 
 
 @dataclass(slots=True)
 class SentCall:
-    """A call that is about to be sent."""
+    """A call that is about to be sent, or calls of one task that are sent together."""
 
     task_path: str
     queue_name: str
@@ -54,6 +55,12 @@ class SentCall:
     context: dict[str, Any] = field(default_factory=dict)
     #: The name of the schedule that sends it; None for calls of the project.
     schedule: str | None = None
+    #: The ids of the calls: `CurrentTask.id` where they run.
+    ids: Sequence[str] = ()
+    #: Size of the bodies of all calls together; 0 before `encoded`.
+    body_bytes: int = 0
+    #: What a middleware keeps from `sending` to `encoded`; not sent.
+    notes: dict[str, Any] = field(default_factory=dict)
 
 
 class MiddlewareChain:
@@ -63,8 +70,8 @@ class MiddlewareChain:
         hooks: dict[str, list[Callable[..., Any]]] = {
             name: [getattr(member, name) for member in members if hasattr(member, name)] for name in HOOKS
         }
-        self._sending, self._around, self._before = hooks["sending"], hooks["around"], hooks["before"]
-        self._flush = hooks["flush"]
+        self._sending, self._encoded = hooks["sending"], hooks["encoded"]
+        self._around, self._before, self._flush = hooks["around"], hooks["before"], hooks["flush"]
         self._after, self._on = (
             hooks["after"],
             {name: hooks[name] for name in ("on_retry", "on_dead_letter", "on_discard")},
@@ -72,15 +79,21 @@ class MiddlewareChain:
 
     @property
     def adds_context(self) -> bool:
-        """Return whether any middleware may add values to calls."""
-        return bool(self._sending)
+        """Return whether any middleware may add values to calls, or looks at them."""
+        return bool(self._sending or self._encoded)
 
-    def context_of(self, task_path: str, queue_name: str) -> dict[str, Any]:
-        """Return the context to send with a call. An error is raised to the sender, and the call is not sent."""
-        call = SentCall(task_path, queue_name, schedule=firing.get())
+    def sending(self, task_path: str, queue_name: str, ids: Sequence[str]) -> SentCall:
+        """Return the calls, with the context to send. An error is raised to the sender, and nothing is sent."""
+        call = SentCall(task_path, queue_name, schedule=firing.get(), ids=ids)
         for sending in self._sending:
             sending(call)
-        return call.context
+        return call
+
+    def encoded(self, call: SentCall, bodies: Sequence[bytes]) -> None:
+        """Report the bodies of the calls. An error is raised to the sender, and nothing is sent."""
+        call.body_bytes = sum(map(len, bodies))
+        for encoded in self._encoded:
+            encoded(call)
 
     @contextmanager
     def around(self, run: CurrentTask) -> Iterator[None]:

@@ -17,7 +17,7 @@ from ..core.transport.call import Argument, Call
 from ..queues import get_client
 from .envelope import encode, encode_plain
 from .lanes import lane_of_call
-from .middleware import chain
+from .middleware import SentCall, chain
 from .proofs import owner_of
 from .results import UNFINISHED_TTL_S
 from .route import Destination, route_of, route_to_shard
@@ -142,13 +142,17 @@ def prepare(
         return Outgoing(route, ids, plain, plain)
     span = start_sending(route.queue, route.path, ids)
     digests = _digests(route, calls)
-    metas = _metas(_common_meta(route, span), digests, said, len(calls))
+    middleware = chain()
+    sent = None if middleware is None else middleware.sending(route.path, route.task.queue_name, ids)
+    metas = _metas(_common_meta(route, span, sent), digests, said, len(calls))
     written = [
         encode(route.path, task_id, args, kwargs, meta)
         for task_id, (args, kwargs), meta in zip(ids, calls, metas, strict=True)
     ]
     bodies = _sealed(written, route) if settings.is_sealed else written
     _check_size(bodies, route)
+    if middleware is not None and sent is not None:
+        middleware.encoded(sent, bodies)
     return Outgoing(route, ids, written, bodies, digests, span)
 
 
@@ -181,13 +185,12 @@ def _digests(route: Destination, calls: Sequence[tuple[Sequence[Any], Mapping[st
     return [unique.digest(task.func, route.path, args, kwargs, takes_context=takes_context) for args, kwargs in calls]
 
 
-def _common_meta(route: Destination, span: SendSpan | None) -> dict[str, Any]:
+def _common_meta(route: Destination, span: SendSpan | None, sent: SentCall | None) -> dict[str, Any]:
     """Return the metadata of tracing, the project's middleware and the task's options for all calls."""
     meta = carried_by(span)
-    middleware, options = chain(), route.task.options
-    if middleware is not None:
-        context = middleware.context_of(route.path, route.task.queue_name)
-        meta |= {"context": context} if context else {}
+    options = route.task.options
+    if sent is not None and sent.context:
+        meta["context"] = sent.context
     if options.expires_in_s is not None:
         meta["expires_in_s"] = options.expires_in_s
     if route.max_attempts is not None:

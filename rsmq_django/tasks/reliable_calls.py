@@ -10,7 +10,7 @@ from ..core.ids import random_suffix
 from .arguments import check_arguments
 from .compat import InvalidTask
 from .envelope import encode
-from .middleware import chain
+from .middleware import SentCall, chain
 from .route import own_max_attempts
 from .task import Task
 from .tracing import carried_by, current_span
@@ -106,16 +106,20 @@ def body_of(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     check_arguments(task, args, kwargs)
     check_options(task)
     args, kwargs = as_sent(task, args, kwargs)
-    return encode(task.module_path, random_suffix(), args, kwargs, _meta(task))
+    task_id, middleware = random_suffix(), chain()
+    sent = None if middleware is None else middleware.sending(task.module_path, task.queue_name, [task_id])
+    body = encode(task.module_path, task_id, args, kwargs, _meta(task, sent))
+    if middleware is not None and sent is not None:
+        middleware.encoded(sent, [body])
+    return body
 
 
-def _meta(task: Task[..., Any]) -> dict[str, Any]:
+def _meta(task: Task[..., Any], sent: SentCall | None) -> dict[str, Any]:
     """Return the metadata of tracing, the project's middleware, and the options of the call."""
     meta = carried_by(current_span())
-    middleware, options, most = chain(), task.options, own_max_attempts(task)
-    if middleware is not None:
-        context = middleware.context_of(task.module_path, task.queue_name)
-        meta |= {"context": context} if context else {}
+    options, most = task.options, own_max_attempts(task)
+    if sent is not None and sent.context:
+        meta["context"] = sent.context
     if options.expires_in_s is not None:
         meta["expires_in_s"] = options.expires_in_s
     if most is not None:

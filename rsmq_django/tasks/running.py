@@ -65,6 +65,10 @@ class Received(Protocol):
         """Queue of the message."""
 
     @property
+    def body_bytes(self) -> int:
+        """Size of the message."""
+
+    @property
     def receipt(self) -> tuple[str, int]:
         """Id and receive count, which prove the lease."""
 
@@ -155,6 +159,11 @@ class CurrentTask:
     def message_id(self) -> str:
         """Return the id of the message."""
         return self._run.delivery.message.id
+
+    @property
+    def body_bytes(self) -> int:
+        """Return the size of the message as it was received."""
+        return self._run.delivery.body_bytes
 
     @property
     def context(self) -> Mapping[str, Any]:

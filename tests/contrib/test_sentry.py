@@ -14,6 +14,7 @@ from sentry_sdk.transport import Transport
 
 from rsmq_django.contrib.sentry import Sentry
 from rsmq_django.queues import get_queue
+from rsmq_django.reliable_queues import task_body
 from rsmq_django.tasks import Postpone, Retry, cancel, current_task, is_cancelled
 from rsmq_django.worker.supervise.process import flush_output
 from tests.redis_server import PrivateServer
@@ -77,6 +78,12 @@ def use(settings: Any, *middleware: Any) -> None:
 
 def spans(transaction: dict[str, Any], op: str) -> list[dict[str, Any]]:
     return [span for span in transaction["spans"] if span["op"] == op]
+
+
+def bodies() -> list[bytes]:
+    queue = get_queue("default")
+    (ids,) = queue.client.connection.exchange([("ZRANGE", queue.keys.messages, 0, -1)])
+    return list(queue.client.connection.exchange([("HGET", queue.keys.settings, each) for each in ids]))
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
@@ -145,13 +152,17 @@ def test_success_and_postponed_calls_are_no_events(sentry: KeptTransport):
 
     assert len(seen) == 2
     assert sentry.errors == []
+    runs = sentry.transactions
+    assert [run["contexts"]["trace"]["status"] for run in runs] == ["ok", "ok"]
+    assert [process["status"] for run in runs for process in spans(run, "queue.process")] == ["ok", "ok"]
 
 
 def test_attempts_continue_the_trace_of_the_sender(sentry: KeptTransport):
     declared = declare(lambda: None)
 
     with sentry_sdk.start_transaction(op="http.server", name="POST /orders"):
-        declared.enqueue()
+        sent = declared.enqueue()
+    (body,) = bodies()
     work()
 
     request, run = sentry.transactions
@@ -161,9 +172,35 @@ def test_attempts_continue_the_trace_of_the_sender(sentry: KeptTransport):
     assert publish["data"]["messaging.destination.name"] == "default"
     data = process["data"]
     assert (data["messaging.system"], data["messaging.destination.name"]) == ("rsmq", "default")
-    assert (len(data["messaging.message.id"]), data["messaging.message.retry.count"]) == (32, 0)
+    assert data["messaging.message.retry.count"] == 0
+    for name, value in {"id": sent.id, "body.size": len(body)}.items():
+        assert publish["data"][f"messaging.message.{name}"] == data[f"messaging.message.{name}"] == value
     assert data["messaging.message.receive.latency"] >= 0
     assert run["transaction_info"] == {"source": "task"}
+
+
+def test_bulk_calls_are_one_span_with_their_number_and_size(sentry: KeptTransport):
+    declared = declare(lambda number: None)
+
+    with sentry_sdk.start_transaction(op="http.server", name="POST /orders"):
+        declared.enqueue_many([[1], [2], [3]])
+    sizes = [len(body) for body in bodies()]
+
+    ((publish,),) = [spans(request, "queue.publish") for request in sentry.transactions]
+    assert publish["data"]["messaging.batch.message_count"] == len(sizes) == 3
+    assert publish["data"]["messaging.message.body.size"] == sum(sizes)
+    assert "messaging.message.id" not in publish["data"]
+
+
+def test_call_in_a_reliable_queue_has_the_same_span(sentry: KeptTransport, settings: Any):
+    declared = declare(lambda: None)
+
+    with sentry_sdk.start_transaction(op="http.server", name="POST /orders"):
+        body = task_body(declared)
+
+    ((publish,),) = [spans(request, "queue.publish") for request in sentry.transactions]
+    assert publish["data"]["messaging.message.body.size"] == len(body)
+    assert publish["data"]["messaging.message.id"] == json.loads(body)["id"]
 
 
 def test_what_a_task_adds_to_its_scope_ends_with_it(sentry: KeptTransport):

@@ -88,7 +88,7 @@ class Anything(BaseModel):
     value: Any
 
 
-EMPTY = {"day": None, "tags": [], "seen": None}
+EMPTY: dict[str, Any] = {"day": None, "tags": [], "seen": None}
 #: Python does not compare it with the same time of another zone: it is in the hour that comes twice.
 REPEATED = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
 
