@@ -155,8 +155,15 @@ def _rows(table: Table, model: type[models.Model], day: dt.date) -> Iterator[dic
     for row in table.read({day}, names=names).to_pylist():
         values = {name: _database_value(name, value) for name, value in row.items()}
         for name, limit in limits.items():
-            values[name] = (values[name] or "")[:limit]
+            values[name] = _short(values[name] or "", limit)
         yield {"day": day, **values}
+
+
+def _short(text: str, limit: int | None) -> str:
+    """Return a text that a column has room for. Two texts with the same beginning stay different."""
+    if limit is None or len(text) <= limit:
+        return text
+    return f"{text[: limit - 9]}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _database_value(name: str, value: Any) -> Any:

@@ -94,6 +94,20 @@ def test_values_that_databases_cannot_store_are_adapted(lake: Lake, write_hours,
     assert CapacityAdvice.objects.get().slots_needed is None
 
 
+def test_task_paths_that_differ_after_the_room_of_a_column_are_two_rows(lake: Lake, write_hours):
+    paths = ["shop." + "x" * 500 + end for end in ("a", "b")]
+    write_hours([hour_row(task=path, attempts=number) for number, path in enumerate(paths, 1)])
+
+    for _ in range(2):
+        publish(lake, since=DAY)
+
+    rows = TaskHour.objects.order_by("attempts")
+    assert [(row.attempts, len(row.task), row.task[:191]) for row in rows] == [
+        (1, 200, paths[0][:191]),
+        (2, 200, paths[1][:191]),
+    ]
+
+
 def test_broken_file_leaves_the_day_as_it_was(lake: Lake, write_hours):
     write_hours([hour_row()])
     publish(lake)
