@@ -36,8 +36,10 @@ class Demand:
     attempts_per_hour: float
     #: Longest over shortest mean run time of an hour.
     run_time_spread: float
-    #: Slots of the observed workers.
+    #: Slots of the workers that ran at the same time.
     slots_seen: int
+    #: The observed latency, at the quantile of the target; None without any.
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,16 @@ def advise(demand: Demand, *, wait_target_s: float, quantile: float = DEFAULT_QU
         quantile=quantile,
         run_cv_squared=demand.run_cv_squared,
     )
-    return Advice(demand, load, needed, wait_target_s, quantile, "" if needed else "more than 10,000 slots")
+    if needed is None:
+        reason = "more than 10,000 slots"
+    elif demand.wait_s is not None and demand.wait_s > wait_target_s and demand.slots_seen >= needed:
+        # The formula knows nothing of what holds these messages, so its number would be wrong.
+        reason = (
+            f"{quantile * 100:g} % of the messages waited up to {demand.wait_s:.1f} s, although there were enough "
+            "slots: look for limits, pauses, idle workers, and other queues of these workers"
+        )
+        needed = None
+    return Advice(demand, load, needed, wait_target_s, quantile, reason)
 
 
 def arrival_rate_per_s(counts: Mapping[int, int], *, slots: int) -> float:

@@ -6,10 +6,11 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from ..core.stats.histogram import bucket_of
+from ..core.stats.histogram import Histogram, bucket_of
 from .burn import PERIOD, PERIOD_S, WINDOWS_S, Objective
-from .capacity import Demand, arrival_rate_per_s
+from .capacity import ARRIVAL_QUANTILE, DEFAULT_QUANTILE, Demand, arrival_rate_per_s
 from .delta import Table
 from .sums import DEAD, HOUR_US, SLOT_US, by_key, elements, entries
 
@@ -30,23 +31,28 @@ class _Queue:
     means_s: list[float] = field(default_factory=list)
     #: Five minutes -> messages that arrived in them.
     arrivals: Counter[int] = field(default_factory=Counter)
-    workers: set[str] = field(default_factory=set)
+    #: Latencies of first attempts.
+    waits: Histogram = field(default_factory=Histogram)
+    #: Worker -> the first and the last five minutes with attempts of it.
+    workers: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-def demands(table: Table, days: Collection[dt.date], *, slots_per_worker: int) -> list[Demand]:
+def demands(
+    table: Table, days: Collection[dt.date], *, slots_per_worker: int, wait_quantile: float = DEFAULT_QUANTILE
+) -> list[Demand]:
     """Return the demand of each queue in some days."""
     queues: dict[str, _Queue] = {}
     for day in sorted(days):
         _see_day(table, day, queues)
-    return [_demand(name, queue, slots_per_worker) for name, queue in sorted(queues.items())]
+    return [_demand(name, queue, slots_per_worker, wait_quantile) for name, queue in sorted(queues.items())]
 
 
 def _see_day(table: Table, day: dt.date, queues: dict[str, _Queue]) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    names = ("at", "queue", "event", "n", "runs", "run_us", "run_s_squared", "arrivals", "workers")
-    rows = table.read({day}, names=names)
+    names = "at queue event is_first n runs run_us run_s_squared wait_hist arrivals workers"
+    rows = table.read({day}, names=names.split())
     at = rows["at"].cast(pa.int64())
     is_attempt = pc.not_equal(rows["event"], "released")
     rows = (
@@ -65,12 +71,40 @@ def _see_day(table: Table, day: dt.date, queues: dict[str, _Queue]) -> None:
             queue.means_s.append(run_s / row["runs"])
     for row in by_key(entries(rows, "arrivals", ("queue", "slot")), ("queue", "slot", "key"), ("n",)):
         queues[row["queue"]].arrivals[row["slot"] - row["key"]] += row["n"]
-    for row in by_key(elements(rows, "workers", ("queue",)), ("queue", "key"), ()):
-        queues[row["queue"]].workers.add(row["key"])
+    waits = entries(rows.filter(rows["is_first"]), "wait_hist", ("queue",))
+    for row in by_key(waits, ("queue", "key"), ("n",)):
+        queues[row["queue"]].waits.add_counts({row["key"]: row["n"]})
+    seen = elements(rows, "workers", ("queue", "slot")).group_by(["queue", "key"])
+    for row in seen.aggregate([("slot", "min"), ("slot", "max")]).to_pylist():
+        workers, first, last = queues[row["queue"]].workers, row["slot_min"], row["slot_max"]
+        workers[row["key"]] = min(workers.get(row["key"], (first, last))[0], first), last
 
 
-def _demand(name: str, seen: _Queue, slots_per_worker: int) -> Demand:
-    slots = seen.arrivals
+def workers_at_once(spans: Collection[tuple[int, int]]) -> int:
+    """Return how many workers ran at the same time: the 95th percentile, of the time in which any did.
+
+    Those are counted that ran before and after the moment between two times of five minutes: a worker that is started
+    again has another name, and both names may be in the same five minutes. Of spans within five minutes, all count.
+    """
+    changes: Counter[int] = Counter()
+    for first, last in spans:
+        changes[first] += 1
+        changes[last] -= 1
+    lengths: Counter[int] = Counter()
+    times, running = sorted(changes), 0
+    for time, following in pairwise(times):
+        running += changes[time]
+        lengths[running] += (following - time) * (running > 0)
+    left = ARRIVAL_QUANTILE * lengths.total()
+    for count in sorted(+lengths):
+        left -= lengths[count]
+        if left <= 0:
+            return count
+    return len(spans)
+
+
+def _demand(name: str, seen: _Queue, slots_per_worker: int, wait_quantile: float) -> Demand:
+    slots, wait_us = seen.arrivals, seen.waits.quantile_us(wait_quantile)
     mean_s = seen.run_s / seen.runs if seen.runs else 0.0
     variance = max(0.0, seen.run_s_squared / seen.runs - mean_s**2) if seen.runs else 0.0
     return Demand(
@@ -81,7 +115,8 @@ def _demand(name: str, seen: _Queue, slots_per_worker: int) -> Demand:
         run_cv_squared=variance / mean_s**2 if mean_s else 0.0,
         attempts_per_hour=seen.attempts / seen.hours,
         run_time_spread=max(seen.means_s) / min(seen.means_s) if seen.means_s else 1.0,
-        slots_seen=len(seen.workers) * slots_per_worker,
+        slots_seen=workers_at_once(seen.workers.values()) * slots_per_worker,
+        wait_s=None if wait_us is None else wait_us / 1e6,
     )
 
 

@@ -40,7 +40,7 @@ def analyse(config: JobConfig, *, since: dt.date | None = None) -> StepResult:
     days = [day for day in sums.days if (at.date() - day).days < DEMAND_DAYS]
     advice = [
         advise(demand, wait_target_s=config.wait_target_s(demand.queue), quantile=config.wait_quantile)
-        for demand in demands(sums, days, slots_per_worker=config.slots_per_worker)
+        for demand in demands(sums, days, slots_per_worker=config.slots_per_worker, wait_quantile=config.wait_quantile)
     ]
     rows_out = lake.write_day(CAPACITY, at.date(), map(_capacity_row, advice))
     rows_out += _write_burns(lake, config, sums, at)

@@ -100,9 +100,25 @@ def demands(events: Events, *, slots_per_worker: int) -> dict[str, dict[str, Any
             "run_cv_squared": sum((run - mean_s) ** 2 for run in runs_s) / len(runs_s) / mean_s**2,
             "attempts_per_hour": len(attempts) / len({_hour(row) for row in rows}),
             "run_time_spread": max(means) / min(means) if means else 1.0,
-            "slots_seen": slots_per_worker * len({row["worker"] for row in rows if row["worker"]}),
+            "slots_seen": slots_per_worker * _workers_at_once(rows),
+            "wait_s": Histogram.of(
+                row["wait_us"] for row in rows if row["attempt"] == 1 and row["wait_us"] is not None
+            ).quantile_us(0.95)
+            / 1e6,
         }
     return found
+
+
+def _workers_at_once(events: Events) -> int:
+    """Return the 95th percentile of the workers at each end of five minutes at which there were any."""
+    spans = [
+        ({_slot(row["event_at"]) for row in rows})
+        for worker, rows in _grouped(events, lambda one: one["worker"]).items()
+        if worker
+    ]
+    ends = [slot for span in spans for slot in range(min(span), max(span))]
+    counts = sorted(Counter(ends).values())
+    return counts[-(-len(counts) * 95 // 100) - 1] if counts else len(spans)
 
 
 def outcomes(events: list[dict[str, Any]], objectives: Iterable[Objective]) -> dict[tuple[str, str, str], list[int]]:

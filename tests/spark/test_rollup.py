@@ -227,6 +227,24 @@ def test_analysis_gives_advice_burn_rates_and_odd_hours(config: JobConfig, lake:
     assert contents(lake, ANOMALIES) == []
 
 
+def test_advice_counts_a_worker_that_is_started_again_once_and_no_slots_where_more_would_not_help(
+    config: JobConfig, lake: Lake
+):
+    def event(number: int) -> dict[str, Any]:
+        at_ms = MIDNIGHT_MS + number * 5000
+        late = {"queue": "bulk", "wait_us": 31_000_000} if number % 2 else {}
+        return {"id": f"{at_ms}-1", "enqueued_at": at_ms - 50, "worker": f"web1:{number // 720}:0"} | late
+
+    store_events(lake, map(event, range(4320)))  # six hours; a new process in each
+    rollup(lake)
+    analyse(config)
+
+    bulk, mail = sorted(contents(lake, CAPACITY), key=lambda row: row["queue"])
+    assert (mail["slots_seen"], mail["slots_needed"], mail["silent_because"]) == (8, 1, "")
+    assert (bulk["slots_seen"], bulk["slots_needed"]) == (8, None)
+    assert "waited up to 31" in bulk["silent_because"]
+
+
 # -- Only what is new --------------------------------------------------------------------------------------------------
 
 

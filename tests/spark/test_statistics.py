@@ -12,6 +12,7 @@ from rsmq_django.core.stats.histogram import Histogram
 from rsmq_django.spark.anomalies import HourMetrics, find_anomalies
 from rsmq_django.spark.burn import Objective, budget_left, burn, read_objectives
 from rsmq_django.spark.capacity import Demand, advise, arrival_rate_per_s, slots_needed
+from rsmq_django.spark.demand import workers_at_once
 from rsmq_django.spark.errors import PipelineError
 
 # -- Capacity ----------------------------------------------------------------------------------------------------------
@@ -75,6 +76,30 @@ def test_there_is_no_advice_where_it_would_be_a_guess(changed, said):
 
     assert advice.slots_needed is None
     assert said in advice.silent_because
+
+
+def test_there_is_no_number_where_messages_wait_although_there_are_enough_slots():
+    from dataclasses import replace
+
+    waiting = advise(replace(DEMAND, wait_s=31.2), wait_target_s=1.0)
+    short_of_slots = advise(replace(DEMAND, wait_s=31.2, slots_seen=2), wait_target_s=1.0)
+
+    assert waiting.slots_needed is None
+    assert waiting.silent_because.startswith("95 % of the messages waited up to 31.2 s, although there were enough")
+    assert len(waiting.silent_because) < 200, "the database has room for it"
+    assert (short_of_slots.slots_needed, short_of_slots.silent_because) == (3, "")
+    assert advise(replace(DEMAND, wait_s=0.9), wait_target_s=1.0).slots_needed == 3
+
+
+def test_workers_that_are_started_again_count_once():
+    hourly = [(hour * 12, hour * 12 + 12) for hour in range(24)]
+
+    assert workers_at_once(hourly) == 1
+    assert workers_at_once([*hourly, (0, 288)]) == 2
+    assert workers_at_once([(0, 1000), *[(500, 510)] * 8]) == 1, "a short peak"
+    assert workers_at_once([(0, 1000), *[(500, 600)] * 8]) == 9
+    assert workers_at_once([(7, 7), (7, 7)]) == 2
+    assert workers_at_once([]) == 0
 
 
 def test_rate_of_arrivals_counts_the_quiet_times_too():
