@@ -24,7 +24,7 @@ from ..spark.config import JobConfig
 from ..spark.errors import PipelineError
 from ..spark.files import is_local
 from ..spark.lake import Lake
-from ..spark.runs import read_runs
+from ..spark.runs import DAYS_READ, read_runs
 from ..spark.schemas import EVENTS, TABLES
 from ..spark.server import Server
 from ..spark.transfer import is_latest_log, read_offset
@@ -242,7 +242,7 @@ def _redis(config: JobConfig, server: Server) -> Iterator[CheckResult]:
     lost = sum(run.lost for run in read_runs(config.find_lake()))
     if lost:
         hint = "Run the archive more often, or raise RSMQ['EVENTS']['MAX_LENGTH']."
-        yield CheckResult("warning", f"{lost:,} events were lost over the runs on record", hint)
+        yield CheckResult("warning", f"{lost:,} events were lost in the last {DAYS_READ} days", hint)
 
 
 def _lag(config: JobConfig, server: Server) -> Iterator[CheckResult]:

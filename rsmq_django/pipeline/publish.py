@@ -10,7 +10,7 @@ import datetime as dt
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.conf import settings
@@ -19,8 +19,8 @@ from django.utils import timezone
 
 from ..spark.delta import Table
 from ..spark.lake import Lake
-from ..spark.runs import StepRun, read_runs
-from ..spark.schemas import ANOMALIES, CAPACITY, DEPTH, FAILURES, HOURLY, SLO, LakeTable
+from ..spark.runs import StepRun, runs_of
+from ..spark.schemas import ANOMALIES, CAPACITY, DEPTH, FAILURES, HOURLY, RUNS, SLO, LakeTable
 from .models import (
     Anomaly,
     CapacityAdvice,
@@ -123,24 +123,36 @@ def _remove_days(table: LakeTable, model: type[models.Model], days: list[dt.date
 
 
 def _publish_runs(lake: Lake) -> None:
-    known = set(PipelineRun.objects.values_list("run_id", flat=True))
-    fresh = [run for run in read_runs(lake) if run.id not in known]
-    PipelineRun.objects.bulk_create(map(_as_model, fresh), batch_size=BATCH_ROWS, ignore_conflicts=True)
+    """Update the runs of days that changed, and remove those of days that have expired in the lake."""
+    table = lake.open(RUNS)
+    notes = PublishedDay.objects.filter(table=RUNS.name)
+    known = dict(notes.values_list("day", "signature"))
+    for day in table.days:
+        if known.get(day) != (signature := _signature(table, day)):
+            count = _publish_runs_of(table, day)
+            defaults = {"signature": signature, "rows": count}
+            PublishedDay.objects.update_or_create(table=RUNS.name, day=day, defaults=defaults)
+    if gone := set(known) - set(table.days):
+        end = dt.datetime.combine(max(gone) + dt.timedelta(days=1), dt.time(), dt.UTC)
+        PipelineRun.objects.filter(started_at__lt=_database_time(end)).delete()
+        notes.filter(day__in=gone).delete()
 
 
-def _as_model(run: StepRun) -> PipelineRun:
-    return PipelineRun(
-        run_id=run.id,
-        step=run.step,
-        started_at=_database_time(dt.datetime.fromisoformat(run.started_at)),
-        seconds=run.seconds,
-        rows_in=run.rows_in,
-        rows_out=run.rows_out,
-        lost=run.lost,
-        offsets=run.offsets,
-        error=run.error,
-        exit_code=run.exit_code,
-    )
+def _publish_runs_of(table: Table, day: dt.date) -> int:
+    runs = runs_of(table, {day})
+    known = dict(PipelineRun.objects.filter(run_id__in=[run.id for run in runs]).values_list("run_id", "seconds"))
+    fresh = [PipelineRun(run_id=run.id, **_run_values(run)) for run in runs if run.id not in known]
+    PipelineRun.objects.bulk_create(fresh, batch_size=BATCH_ROWS, ignore_conflicts=True)
+    for run in runs:
+        if known.get(run.id, run.seconds) != run.seconds:  # it had not ended
+            PipelineRun.objects.filter(run_id=run.id).update(**_run_values(run))
+    return len(runs)
+
+
+def _run_values(run: StepRun) -> dict[str, Any]:
+    values = asdict(run)
+    del values["id"]
+    return values | {"started_at": _database_time(dt.datetime.fromisoformat(run.started_at))}
 
 
 # -- Rows -------------------------------------------------------------------------------------------------------------

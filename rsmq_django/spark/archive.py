@@ -30,7 +30,7 @@ class ArchiveJob:
     #: Seconds between batches; None archives the current events and ends.
     every_s: float | None = None
     accept_reset: bool = False
-    #: Called with the rows that were archived so far.
+    #: Called with the rows that were archived so far, after each batch and each turn.
     on_progress: Callable[[int], None] = lambda rows: None
     stopped: threading.Event = field(default_factory=threading.Event)
     #: The result so far, also when run() raises.
@@ -62,6 +62,7 @@ class ArchiveJob:
             transfer.release_stored()
             while True:
                 transfer.run(log.newest_ids() if self.every_s is None else None)
+                self.on_progress(self.result.rows)
                 if self.every_s is None or self.stopped.wait(self.every_s):
                     return
         finally:

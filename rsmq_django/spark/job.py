@@ -11,6 +11,7 @@ import argparse
 import datetime as dt
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -24,11 +25,14 @@ from .drained import drain_queue
 from .lock import RunLock
 from .progress import OnProgress, say_nothing
 from .rollup import StepResult, rollup
-from .runs import DONE, StepRun, record
+from .runs import DONE, LOST_DATA, StepRun, record, save, status_of
 from .session import start_session
+from .transfer import Transferred
 
 __all__ = ["Pipeline", "run_steps"]
 
+#: A continuous archive stores a record of its run at this interval, so that losses are seen while it runs.
+SAVE_EVERY_S = 30.0
 #: Steps of `run`, in this order.
 ALL_STEPS = ("archive", "rollup", "analyse", "compact", "expire")
 STEPS = (*ALL_STEPS, "snapshot", "dlq", "drain")
@@ -77,15 +81,24 @@ class Pipeline:
             {"failOnDataLoss": "false"} | self.config.options(),
             every_s=self.every_s,
             accept_reset=self.accept_reset,
-            on_progress=lambda rows: self.on_progress("archive", rows, self.backlog),
             stopped=self.stopped,
         )
+        begun = saved = time.monotonic()
+
+        def note(rows: int) -> None:
+            nonlocal saved
+            self.on_progress("archive", rows, self.backlog)
+            _note_archived(run, job.result)
+            if self.every_s is not None and (now := time.monotonic()) >= saved + SAVE_EVERY_S:
+                run.seconds, saved = round(now - begun, 3), now
+                save(job.lake, run)
+
+        job.on_progress = note
         try:
             job.run()
         finally:
             server.close()
-            run.rows_in = run.rows_out = job.result.rows
-            run.lost, run.offsets = job.result.lost, job.result.offsets
+            _note_archived(run, job.result)
 
     def _rollup(self, run: StepRun) -> None:
         report = partial(self.on_progress, "rollup")
@@ -127,22 +140,22 @@ class Pipeline:
         run.rows_in, run.rows_out = result.rows_in, result.rows_out
 
 
-def run_steps(pipeline: Pipeline, names: Sequence[str], report: Callable[[StepRun], None]) -> int:
-    """Run steps until one fails; return the exit code of the first step that was not done.
+def _note_archived(run: StepRun, result: Transferred) -> None:
+    run.rows_in = run.rows_out = result.rows
+    run.lost, run.offsets = result.lost, result.offsets
+    run.exit_code = LOST_DATA if run.lost else DONE
 
-    Losses are reported, and the following steps run with the existing data.
-    """
-    worst = DONE
+
+def run_steps(pipeline: Pipeline, names: Sequence[str], report: Callable[[StepRun], None]) -> int:
+    """Run steps, each with the existing data, also after one that failed; return the exit code."""
+    runs = []
     try:
         for name in names:
-            run = pipeline.run(name)
-            report(run)
-            worst = worst or run.exit_code
-            if run.error:
-                break
+            runs.append(pipeline.run(name))
+            report(runs[-1])
     finally:
         pipeline.close()
-    return worst
+    return status_of(runs)
 
 
 def stop_on_signals(stopped: threading.Event) -> None:

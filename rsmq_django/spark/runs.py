@@ -6,10 +6,11 @@ import datetime as dt
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .delta import Table
 from .errors import AlreadyRunning, DataLoss, as_our_error
 from .lake import Lake
 from .schemas import RUNS
@@ -17,8 +18,8 @@ from .schemas import RUNS
 __all__ = ["StepRun", "read_runs"]
 
 DONE, FAILED, WRONG_USAGE, LOST_DATA, BUSY = 0, 1, 2, 3, 4
-#: Number of runs that are read: a day or two of one run of all steps every quarter of an hour.
-MOST_READ = 500
+#: Number of days whose runs are read.
+DAYS_READ = 7
 
 
 @dataclass(slots=True)
@@ -56,9 +57,26 @@ def record(lake: Lake, step: str, work: Callable[[StepRun], None]) -> StepRun:
         run.exit_code = _exit_code(error)
     run.seconds = round(time.monotonic() - started, 3)
     if run.exit_code != BUSY:
-        row = as_row(run)
-        lake.append(RUNS, row["started_at"].date(), [row])
+        save(lake, run)
     return run
+
+
+def save(lake: Lake, run: StepRun) -> None:
+    """Store the record of a run, in place of an earlier one of the same run."""
+    row = as_row(run)
+    day = row["started_at"].date()
+
+    def replace_this_run(known: Table) -> dict[dt.date, list[dict[str, Any]]]:
+        others = [each for each in known.read({day}).to_pylist() if each["id"] != run.id]
+        return {day: [*others, row]}
+
+    lake.change_days(RUNS, replace_this_run)
+
+
+def status_of(runs: Iterable[StepRun]) -> int:
+    """Return the exit code of several runs: a failure comes before lost events, and these before a busy step."""
+    codes = {run.exit_code for run in runs}
+    return next((code for code in (FAILED, LOST_DATA, BUSY) if code in codes), DONE)
 
 
 def as_row(run: StepRun) -> dict[str, Any]:
@@ -69,14 +87,17 @@ def as_row(run: StepRun) -> dict[str, Any]:
     }
 
 
-def read_runs(lake: Lake, *, most: int = MOST_READ) -> list[StepRun]:
-    """Return the recorded runs, newest first."""
-    table, rows = lake.open(RUNS), []
-    for day in reversed(table.days):
-        rows += sorted(table.read({day}).to_pylist(), key=lambda row: row["started_at"], reverse=True)
-        if len(rows) >= most:
-            break
-    return [_as_run(row) for row in rows[:most]]
+def read_runs(lake: Lake, *, since: dt.date | None = None) -> list[StepRun]:
+    """Return the recorded runs since a day, newest first; by default of a week."""
+    since = since or dt.datetime.now(dt.UTC).date() - dt.timedelta(days=DAYS_READ)
+    table = lake.open(RUNS)
+    return runs_of(table, {day for day in table.days if day >= since})
+
+
+def runs_of(table: Table, days: Collection[dt.date]) -> list[StepRun]:
+    """Return the runs that began on some days, newest first."""
+    rows = table.read(days).to_pylist()
+    return [_as_run(row) for row in sorted(rows, key=lambda row: row["started_at"], reverse=True)]
 
 
 def _as_run(row: dict[str, Any]) -> StepRun:

@@ -4,6 +4,7 @@ import datetime as dt
 import importlib.util
 import json
 import sys
+from contextlib import nullcontext
 from io import StringIO
 from typing import Any
 
@@ -23,8 +24,9 @@ from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.delta import Table
 from rsmq_django.spark.job import Pipeline
 from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.lock import RunLock
 from rsmq_django.spark.options import DEFAULT_URL_VARIABLE, Options
-from rsmq_django.spark.runs import StepRun, read_runs
+from rsmq_django.spark.runs import StepRun, read_runs, status_of
 from rsmq_django.spark.schemas import DEAD_LETTERS, EVENTS, HOURLY, RUNS
 from rsmq_django.spark.server import Server
 from rsmq_django.spark.transfer import marks_of
@@ -319,6 +321,44 @@ def test_log_of_another_server_is_reported_and_not_refused(pipeline, lake: Lake,
     assert "the log is not the one of the latest batch: another server, or the log was deleted since" in said
     assert "no longer contains the archive's position" not in said
     assert pipeline("status") == (0, f"{newer} events not archived yet\n")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("event", ["failure", "another run", "loss"])
+def test_run_publishes_what_there_is_whatever_happens_to_a_step(
+    pipeline, lake: Lake, write_hours, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, event: str
+):
+    monkeypatch.setattr(rsmq_pipeline, "_require_spark", lambda: None)
+    monkeypatch.setattr(Pipeline, "spark", PlainSpark())
+    monkeypatch.setattr(PlainSpark, "stop", lambda self: None, raising=False)
+    write_hours([hour_row()], day=dt.datetime.now(dt.UTC).date())
+    log_events(server.redis, 50)
+    other = Server(server.url, namespace="rsmq", patience_s=5)
+    lock = RunLock(other, f"{lake.uri}/{EVENTS.name}") if event == "another run" else nullcontext()
+    if event == "failure":
+        monkeypatch.setattr("rsmq_django.spark.job.rollup", raise_no_disk)
+    if event == "loss":
+        note_archived(lake, server, server.redis.xrange("rsmq::events", count=10)[-1][0].decode(), 10)
+        server.redis.xtrim("rsmq::events", maxlen=30, approximate=False)
+
+    with lock:
+        code, said = pipeline("run")
+    other.close()
+
+    assert code == {"failure": 1, "another run": 4, "loss": 3}[event]
+    assert TaskHour.objects.exists(), said
+    assert ("rollup: RuntimeError: no disk" in said) == (event == "failure")
+
+
+def raise_no_disk(*_given: Any, **_more: Any) -> Any:
+    raise RuntimeError("no disk")
+
+
+@pytest.mark.parametrize(
+    ("codes", "status"), [([0, 4, 3, 1], 1), ([4, 3], 3), ([4, 0], 4), ([0, 0], 0), ([], 0)], ids=str
+)
+def test_status_of_several_steps_is_that_of_the_worst(codes: list[int], status: int):
+    assert status_of(StepRun("archive", "", exit_code=code) for code in codes) == status
 
 
 def test_connections_whose_events_are_not_archived_are_named(pipeline, settings, monkeypatch: pytest.MonkeyPatch):

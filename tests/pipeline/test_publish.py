@@ -5,12 +5,12 @@ import datetime as dt
 import pytest
 
 from rsmq_django.pipeline.history import pipeline_runs
-from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PublishedDay, TaskHour
+from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, PublishedDay, TaskHour
 from rsmq_django.pipeline.publish import publish
 from rsmq_django.spark.errors import PipelineError
 from rsmq_django.spark.lake import Lake
-from rsmq_django.spark.runs import record
-from rsmq_django.spark.schemas import ANOMALIES, CAPACITY
+from rsmq_django.spark.runs import StepRun, as_row, record, save
+from rsmq_django.spark.schemas import ANOMALIES, CAPACITY, RUNS
 
 from .conftest import DAY, NOON, failure_row, hour_row
 
@@ -136,3 +136,34 @@ def test_runs_are_recorded_with_their_lost_events(lake: Lake):
         ("archive", 40, ""),
         ("rollup", 0, "RuntimeError: no disk"),
     }
+
+
+def test_run_that_goes_on_is_published_again_and_old_ones_are_removed(lake: Lake):
+    run = StepRun("archive", f"{DAY}T12:00:00+00:00")
+    old = StepRun("rollup", f"{DAY - dt.timedelta(days=91)}T12:00:00+00:00")
+    for each in (old, run):
+        save(lake, each)
+    publish(lake)
+    run.seconds, run.lost, run.exit_code = 30.0, 40, 3
+    save(lake, run)
+    keys = set(PipelineRun.objects.values_list("pk", flat=True))
+    publish(lake)
+
+    assert [(each.step, each.seconds, each.lost, each.exit_code) for each in pipeline_runs()] == [
+        ("archive", 30.0, 40, 3),
+        ("rollup", 0.0, 0, 0),
+    ]
+    assert {each.pk for each in pipeline_runs()} == keys
+    lake.expire(DAY)
+    publish(lake)
+    assert [each.step for each in pipeline_runs()] == ["archive"]
+
+
+def test_more_runs_than_five_hundred_are_published(lake: Lake):
+    first = dt.datetime.combine(DAY, dt.time(), dt.UTC)
+    runs = [StepRun("publish", (first + dt.timedelta(minutes=number)).isoformat()) for number in range(600)]
+    lake.append(RUNS, DAY, map(as_row, runs))
+
+    publish(lake)
+
+    assert PipelineRun.objects.count() == 600

@@ -21,7 +21,7 @@ from rsmq_django.spark.events import rows
 from rsmq_django.spark.files import DataFile, read_files, split_rows, write_files
 from rsmq_django.spark.lake import Lake, write_rows
 from rsmq_django.spark.runs import read_runs, record
-from rsmq_django.spark.schemas import DEPTH, EVENTS
+from rsmq_django.spark.schemas import DEPTH, EVENTS, RUNS
 from tests.spark.samples import STREAM
 
 DAY = dt.date(2026, 11, 18)
@@ -280,7 +280,9 @@ def test_runs_are_read_newest_first(lake: Lake):
     for number in range(5):
         record(lake, f"step{number}", lambda run: None)
 
-    assert [run.step for run in read_runs(lake, most=3)] == ["step4", "step3", "step2"]
+    assert [run.step for run in read_runs(lake)] == [f"step{number}" for number in (4, 3, 2, 1, 0)]
+    assert read_runs(lake, since=dt.datetime.now(dt.UTC).date() + dt.timedelta(days=2)) == []
+    assert len(lake.open(RUNS).files) == 1, "each record is written with the others of its day"
 
 
 def test_outcome_of_a_run_is_its_exit_code_and_a_refused_run_is_not_recorded(lake: Lake):

@@ -29,7 +29,7 @@ from ...queues import get_client
 from ...spark.bulk import resume
 from ...spark.config import JobConfig
 from ...spark.job import ALL_STEPS, Pipeline, stop_on_signals
-from ...spark.runs import DONE, FAILED, LOST_DATA, StepRun, read_runs, record
+from ...spark.runs import DONE, FAILED, LOST_DATA, StepRun, read_runs, record, status_of
 from ...spark.server import Server
 from ..arguments import SuggestingCommand
 
@@ -178,20 +178,18 @@ class Command(SuggestingCommand):
         )
         if self.options["continuous"]:
             stop_on_signals(pipeline.stopped)
-        worst = DONE
+        runs = []
         try:
-            for name in names:
+            for name in names:  # all of them: without new events there are those of the last run to publish
                 with meter.during(name):
                     run = self._one(name, pipeline, config)
+                runs.append(run)
                 self._print_run(run)
                 if name == "archive" and self.options["accept_reset"] and not (run.error or run.rows_in):
                     self.stderr.write(self.style.WARNING(NOTHING_ACCEPTED))
-                worst = worst or run.exit_code
-                if run.error:
-                    break
         finally:
             pipeline.close()
-        return worst
+        return status_of(runs)
 
     def _one(self, name: str, pipeline: Pipeline, config: JobConfig) -> StepRun:
         own: dict[str, Callable[[StepRun], None]] = {
