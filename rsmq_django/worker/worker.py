@@ -360,6 +360,10 @@ class Worker:
                 execution.sink.settle(execution, outcome)
         self.pool.cancel_coroutines()  # only now: their ends are not settled again
         for source in self.sources:
+            # Its released messages wake another process; this one ends at once then, because functions may still run.
+            if not source.is_released_by_supervisor:
+                source.stop()
+        for source in self.sources:
             source.flush()
         if self._is_orphan:
             sign_off([source.client for source in self.sources], self.options.worker_id)

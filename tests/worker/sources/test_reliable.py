@@ -262,6 +262,35 @@ def test_message_that_kills_its_workers_dies(orders: ReliableQueue, server: Priv
     assert [dead.body for dead in orders.messages("dead")] == [b"poison"]
 
 
+def test_stopping_worker_does_not_take_the_token_of_the_message_that_it_gives_back(
+    orders: ReliableQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    has_begun, may_end, waiting = threading.Event(), threading.Event(), list[str]()
+
+    def tokens_awaited() -> list[str]:
+        return [each["id"] for each in server.redis.client_list() if each["cmd"] == "blpop"]
+
+    @consumer("orders")
+    def run_long(message: Message) -> None:
+        has_begun.set()
+        may_end.wait(60)
+
+    orders.push("x")
+    with working("orders") as worker:
+        assert has_begun.wait(60)
+        wait_until(tokens_awaited)
+        source = reliable_source(worker)
+        flush = source.flush
+        monkeypatch.setattr(source, "flush", lambda: (waiting.extend(tokens_awaited()), flush()))
+
+        worker.stop(within_s=0)
+    may_end.set()
+
+    assert waiting == []
+    assert orders.info() == ["undelivered", 1, "delivered", 0]
+    assert server.redis.llen("rsmq::reliable:orders:wake") == 1, "the next worker is woken"
+
+
 def test_running_message_is_extended_and_no_other_worker_receives_it(orders: ReliableQueue, server: PrivateServer):
     may_end, runs = threading.Event(), []
     urgent = get_reliable_queue("urgent")
