@@ -93,7 +93,7 @@ ROLES = {
             "tasks/*",
             "topic/*",
         ),
-        f"{_SENDING_COMMANDS} blpop get hget smembers time xread zmscore zrange zrem",
+        f"{_SENDING_COMMANDS} blpop get hget info smembers time xread zmscore zrange zrem",
         channels=(":rt:*", "::wake:*", "::cancelled", "::ended:*"),
     ),
     "viewer": Role(

@@ -69,8 +69,9 @@ class Replicas:
         if self._seen_at is not None and now - self._seen_at < WITHOUT_REPLICA_S:
             return True
         if now >= self._probe_at:
-            self._probe_at = now + PROBE_EVERY_S
-            if self._has_one(client):
+            has_one = self._has_one(client)
+            self._probe_at = now + PROBE_EVERY_S  # only now: without an answer nothing is known
+            if has_one:
                 self._seen_at = now
                 return True
         if self._seen_at is not None:
@@ -79,10 +80,14 @@ class Replicas:
         return False
 
     def _has_one(self, client: Client) -> bool:
+        """Return whether the server has a replica, or at the first look, had one in the last hour.
+
+        A primary that was suspended has lost its replica when another one has taken over, and may not know that yet.
+        """
         # On a socket that has written nothing, any replica that is connected counts, and WAIT does not wait for it.
         connection = client.connection.with_timeout(client.connection.timeout_s)
         try:
-            (count,) = connection.exchange([("WAIT", 1, 1)])
+            count, replication = connection.exchange([("WAIT", 1, 1), ("INFO", "replication")])
         finally:
             connection.close()
         if isinstance(count, redis.RedisError):
@@ -93,11 +98,13 @@ class Replicas:
                 str(count).rstrip("."),
             )
             return False
-        return int(count) > 0
+        # The server drops its backlog for replicas an hour after the last one has gone (repl-backlog-ttl).
+        had_one = isinstance(replication, bytes) and b"repl_backlog_active:1" in replication
+        return int(count) > 0 or (had_one and not self._probe_at)
 
     def _check(self, client: Client, count: object) -> None:
         if isinstance(count, redis.RedisError):
             raise NotReplicated(f"{client.connection!r} has stopped waiting for its replicas ({count})") from count
         if count == 0:
-            raise NotReplicated(f"{client.connection!r} has a replica that did not confirm the write in time")
+            raise NotReplicated(f"no replica of {client.connection!r} has confirmed the write in time")
         self._seen_at = time.monotonic()

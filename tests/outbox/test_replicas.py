@@ -87,7 +87,7 @@ def test_row_is_noted_as_sent_when_a_replica_has_its_message(
     greet.enqueue("second")
     assert relay.relay_waiting() == 0
     assert waiting() == 1
-    assert "has a replica that did not confirm the write in time" in caplog.text
+    assert "no replica of Connection(" in caplog.text and "has confirmed the write in time" in caplog.text
 
     replica.go_on()
     wait_until(relay.relay_waiting)
@@ -96,7 +96,7 @@ def test_row_is_noted_as_sent_when_a_replica_has_its_message(
 
 
 def test_call_that_only_a_dying_primary_knew_of_is_sent_to_its_successor(
-    greet: Task, configured: Any, primary: Server, replica: Server
+    greet: Task, configured: Any, primary: Server, replica: Server, monkeypatch: pytest.MonkeyPatch
 ):
     relay = Relay()
     greet.enqueue("first")
@@ -108,13 +108,40 @@ def test_call_that_only_a_dying_primary_knew_of_is_sent_to_its_successor(
 
     primary.kill()  # with the second one
     replica.go_on()
-    replica.redis.replicaof("NO", "ONE")
+    replica.take_over()
     configured(replica)
+    monkeypatch.setattr(replicas, "WITHOUT_REPLICA_S", 0.0)  # it has lost its replica, too
 
     relay = Relay()
     wait_until(lambda: relay.relay_waiting() or not waiting())
     assert waiting() == 0
     assert messages(replica) == 2
+
+
+@pytest.mark.parametrize("looks_while_it_stands_still", [False, True])
+def test_row_that_only_a_primary_knows_that_stood_still_during_a_failover_is_sent_to_its_successor(
+    greet: Task,
+    configured: Any,
+    primary: Server,
+    replica: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    looks_while_it_stands_still: bool,
+):
+    configured(primary, timeout_s=2)
+    relay = Relay()
+    primary.stand_still()
+    replica.take_over()
+    greet.enqueue("first")
+    if looks_while_it_stands_still:
+        assert relay.relay_waiting() == 0
+    primary.go_on()
+    wait_until(lambda: relay.relay_waiting() or messages(primary))
+    assert waiting() == 1
+
+    monkeypatch.setattr(replicas, "WITHOUT_REPLICA_S", 0.0)  # the successor has lost its replica, too
+    configured(replica)
+    wait_until(Relay().relay_waiting)
+    assert (waiting(), messages(replica)) == (0, 1)
 
 
 def test_server_without_replicas_is_not_waited_for(greet: Task, primary: Server, monkeypatch: pytest.MonkeyPatch):
