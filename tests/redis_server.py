@@ -13,6 +13,8 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import redis
@@ -125,3 +127,25 @@ def _last_log_lines() -> str:
     log = RUN_DIR / "server.log"
     lines = log.read_text(errors="replace").splitlines()[-10:] if log.exists() else []
     return "the test server ended:\n" + "\n".join(lines)
+
+
+@contextmanager
+def without_its_disk(server: PrivateServer) -> Iterator[None]:
+    """Let a snapshot fail: until one succeeds, the server refuses writes."""
+
+    def status_of_a_snapshot() -> str:
+        server.redis.bgsave()
+        wait_until(lambda: not server.redis.info("persistence")["rdb_bgsave_in_progress"])
+        return str(server.redis.info("persistence")["rdb_last_bgsave_status"])
+
+    in_the_way = RUN_DIR / "dump.rdb"
+    in_the_way.unlink(missing_ok=True)
+    in_the_way.mkdir()
+    server.redis.config_set("save", "3600 1000000")
+    assert status_of_a_snapshot() == "err"
+    try:
+        yield
+    finally:
+        in_the_way.rmdir()
+        assert status_of_a_snapshot() == "ok"
+        server.redis.config_set("save", "")

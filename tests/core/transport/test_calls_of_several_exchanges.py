@@ -6,6 +6,8 @@ The items come from generators, which let the fault happen when the second thous
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topic import Topic
 from rsmq_django.core.transport.packing import Reply, Request
 from tests.fault_proxy import FaultProxy
-from tests.redis_server import PrivateServer
+from tests.redis_server import PrivateServer, without_its_disk
 
 
 def bodies(fault: Callable[[], object], *, after: int = 1000, count: int = 3000) -> Iterator[bytes]:
@@ -89,6 +91,17 @@ def test_server_that_becomes_a_replica_in_the_middle_reports_the_stored_messages
             queue.send_many(bodies(lambda: server.redis.replicaof("127.0.0.1", "1")))
     finally:
         server.redis.replicaof("NO", "ONE")
+
+    assert isinstance(caught.value.__cause__, ServerRefused)
+    assert (len(caught.value.done), caught.value.unknown) == (1000, {})
+    assert queue.attributes().messages == 1000
+
+
+def test_server_that_cannot_save_in_the_middle_reports_the_stored_messages(server: PrivateServer, queue: Queue):
+    with ExitStack() as until_the_end:
+        disk_fails = partial(until_the_end.enter_context, without_its_disk(server))
+        with pytest.raises(PartlyDone, match=r"^1000 were carried out, the others were not: .*MISCONF") as caught:
+            queue.send_many(bodies(disk_fails))
 
     assert isinstance(caught.value.__cause__, ServerRefused)
     assert (len(caught.value.done), caught.value.unknown) == (1000, {})

@@ -19,7 +19,7 @@ from rsmq_django.worker.outcomes import NOTHING_RETURNED, Dead, Released
 from rsmq_django.worker.sources.queues import QueueSource
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
-from tests.redis_server import RUN_DIR, PrivateServer
+from tests.redis_server import PrivateServer, without_its_disk
 from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, new_worker, send_raw, working
 
@@ -219,28 +219,6 @@ def as_a_replica(server: PrivateServer) -> Iterator[None]:
         yield
     finally:
         server.redis.replicaof("NO", "ONE")
-
-
-@contextmanager
-def without_its_disk(server: PrivateServer) -> Iterator[None]:
-    """Let a snapshot fail: until one succeeds, the server refuses writes."""
-
-    def status_of_a_snapshot() -> str:
-        server.redis.bgsave()
-        wait_until(lambda: not server.redis.info("persistence")["rdb_bgsave_in_progress"])
-        return str(server.redis.info("persistence")["rdb_last_bgsave_status"])
-
-    in_the_way = RUN_DIR / "dump.rdb"
-    in_the_way.unlink(missing_ok=True)
-    in_the_way.mkdir()
-    server.redis.config_set("save", "3600 1000000")
-    assert status_of_a_snapshot() == "err"
-    try:
-        yield
-    finally:
-        in_the_way.rmdir()
-        assert status_of_a_snapshot() == "ok"
-        server.redis.config_set("save", "")
 
 
 @pytest.mark.parametrize("refusing", [without_replicas, as_a_replica, without_its_disk])
