@@ -2,9 +2,13 @@
 
 - Each call whose send returned has an end, or is a dead letter. A call whose outcome is unknown may run or not.
 - A call whose send was refused never runs.
+- A call that was cancelled, or has expired, never runs.
+- Equal calls of a unique task do not run at a time. What follows a group begins after the end of all its members.
 - A call runs again only after it failed, or where the scenario allows repeats: see `Rules`.
-- No more calls of a limited task run at a time than its limit says, where processes keep their leases.
-- A kept result is there, and is what the function returned. A tick runs under one id.
+- No call runs twice at a time, and no more calls of a limited task than its limit says, where processes keep their
+  leases.
+- A kept result is there, and is what the function returned. A tick of a schedule runs under one id.
+- Work resumes in time after the last fault, and on each promoted server.
 """
 
 from __future__ import annotations
@@ -13,10 +17,15 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from tests.faults.history import Entry
 
 LIMIT = 2
+#: How many calls a group or a map has.
+MEMBERS = 3
+#: A killed process may have ended a call this long before, and not yet have said so to the server.
+UNSETTLED_S = 2.0
 #: Kinds of calls whose id tells the shard.
 TASKS = frozenset(("plain", "flaky", "awaited", "kept"))
 #: What is named in a problem, at most.
@@ -29,10 +38,16 @@ class Rules:
 
     #: Whether calls may run again that did not fail: a process died, a lease ended, a reply was lost.
     may_repeat: bool = True
+    #: Whether they do so only because a process was killed that ran them, or had ended them a moment before.
+    only_kills_repeat: bool = False
     #: Whether each process keeps the leases of what it runs, so that limits hold at every moment.
     keeps_leases: bool = True
     #: Whether acknowledged calls may be lost: they are counted only.
     may_lose: bool = False
+    #: Whether a server may forget that a call was cancelled: nobody waits for replicas there.
+    may_forget_cancellations: bool = False
+    #: Seconds within which calls end again.
+    resumes_within_s: float = 10.0
 
 
 @dataclass
@@ -46,25 +61,36 @@ class Report:
     dead: int = 0
     repeated: int = 0
     lost: list[str] = field(default_factory=list)
-    #: Seconds from the end of the last fault to the first end of a call that began after it; None if there is none.
+    #: Seconds from the end of the last fault to the first end of a call that began after it; None without a fault.
     #: After promotions the longest time from one to the first end of a call sent after it to the promoted server.
     resumed_s: float | None = None
     problems: list[str] = field(default_factory=list)
 
 
-def check(entries: Iterable[Entry], rules: Rules, *, dead: set[str], results: Mapping[str, object]) -> Report:
-    """Return what a history says. `dead` are names of dead letters, `results` the kept results by name."""
+def check(
+    entries: Iterable[Entry],
+    rules: Rules,
+    *,
+    dead: set[str],
+    results: Mapping[str, object],
+    slots: Mapping[str, int] | None = None,
+) -> Report:
+    """Return what a history says.
+
+    `dead` are names of dead letters, `results` the kept results by name, `slots` the planned times of ticks by id.
+    """
     entries = sorted(entries, key=lambda entry: entry.at_s)
     by_what: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_what[entry.what].append(entry)
     names = {what: {entry.name for entry in found} for what, found in by_what.items()}
-    sent, ended = names.get("sent", set()), names.get("end", set())
+    unclear, cancelled = names.get("unclear", set()), names.get("cancelled", set())
+    sent, ended = names.get("sent", set()) - unclear, names.get("end", set()) | cancelled
     extra = _extra_runs(by_what)
     report = Report(
         acknowledged=len(sent),
         done=len(sent & ended),
-        unknown=len(names.get("unknown", ())),
+        unknown=len(names.get("unknown", ())) + len(unclear),
         refused=len(names.get("refused", ())),
         dead=len(sent & dead),
         repeated=sum(extra.values()),
@@ -74,16 +100,24 @@ def check(entries: Iterable[Entry], rules: Rules, *, dead: set[str], results: Ma
     ran_in_spite = names.get("refused", set()) & (names.get("start", set()) | dead)
     wrong = [entry.name for entry in by_what["sent"] if entry.kind == "kept" and entry.name in ended]
     wrong = [name for name in wrong if results.get(name) != name and not (rules.may_lose and name not in results)]
-    most = _most_at_a_time(entries)
+    runs = _runs(entries)
     found = {
         "acknowledged and lost": report.lost if not rules.may_lose else [],
         "refused, and run": sorted(ran_in_spite),
-        "repeated without a cause": sorted(extra) if not rules.may_repeat else [],
+        "cancelled, and run": _began_late(by_what, rules),
+        "expired, and run": _expired_and_run(by_what["start"], dead) if rules.keeps_leases else [],
+        "begun before the end of all members": _too_early(entries),
+        "repeated without a cause": _without_cause(extra, runs, rules),
+        "run twice at a time": _overlapping(runs) if rules.keeps_leases else [],
+        "equal calls run at a time": _equal_calls(runs) if rules.keeps_leases else [],
+        "run as ticks of no time of their own": _wrong_ticks(by_what["start"], slots or {}),
         "with a wrong result or none": wrong if not dead.issuperset(wrong) else [],
     }
     report.problems = [f"{len(each)} {what}: {_some(each)}" for what, each in found.items() if each]
-    if rules.keeps_leases and most > LIMIT:
+    if rules.keeps_leases and (most := _most_at_a_time(runs)) > LIMIT:
         report.problems.append(f"{most} calls of the limited task ran at a time; its limit is {LIMIT}")
+    if report.resumed_s is not None and report.resumed_s > rules.resumes_within_s:
+        report.problems.append(f"work resumed after {report.resumed_s:.1f} s; allowed are {rules.resumes_within_s:g} s")
     return report
 
 
@@ -94,26 +128,113 @@ def _extra_runs(by_what: Mapping[str, list[Entry]]) -> dict[str, int]:
     return {name: count - failures[name] - 1 for name, count in starts.items() if count - failures[name] > 1}
 
 
-def _most_at_a_time(entries: Iterable[Entry]) -> int:
-    """Return how many calls of the limited task ran at one moment.
+@dataclass(slots=True)
+class Run:
+    """One execution of a call; without an end `ended_s` is infinite, or the moment at which its process was killed."""
 
-    What a killed process ran ended with it. That it is killed is noted before, so that it may still begin a call.
+    name: str
+    kind: str
+    #: Equal calls of a unique task have the same.
+    key: int
+    began_s: float
+    ended_s: float = math.inf
+    #: When its process was killed; infinite if it was not.
+    killed_s: float = math.inf
+
+
+def _runs(entries: Iterable[Entry]) -> list[Run]:
+    """Return the executions, in the order of their begin.
+
+    That a process is killed is noted before, so that it may still begin a call: one that takes no time.
     """
-    running: dict[int, set[str]] = defaultdict(set)
+    runs: list[Run] = []
+    of_process: dict[int, list[Run]] = defaultdict(list)
     killed: set[int] = set()
-    most = 0
     for entry in entries:
+        own = of_process[entry.pid]
         if entry.what == "killed":
             killed.add(entry.pid)
-            running.pop(entry.pid, None)
-        elif entry.pid in killed:
-            continue
-        elif entry.kind == "limited" and entry.what == "start":
-            running[entry.pid].add(entry.name)
-        elif entry.kind == "limited" and entry.what == "end":
-            running[entry.pid].discard(entry.name)
-        most = max(most, sum(map(len, running.values())))
-    return most
+            for run in own:
+                run.killed_s, run.ended_s = entry.at_s, min(run.ended_s, entry.at_s)
+        elif entry.what == "start":
+            runs.append(Run(entry.name, entry.kind, entry.more.get("key", 0), entry.at_s))
+            own.append(runs[-1])
+            if entry.pid in killed:
+                runs[-1].ended_s = runs[-1].killed_s = entry.at_s
+        elif entry.what in ("end", "failed"):
+            open_run = next((run for run in own if run.name == entry.name and run.ended_s == math.inf), None)
+            if open_run is not None:
+                open_run.ended_s = entry.at_s
+    return runs
+
+
+def _overlapping(runs: Iterable[Run]) -> list[str]:
+    """Return the calls that began before an earlier run of them had ended."""
+    by_name: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_name[run.name].append(run)
+    return sorted(name for name, own in by_name.items() if _at_a_time(own) > 1)
+
+
+def _equal_calls(runs: Iterable[Run]) -> list[str]:
+    """Return the keys of the unique task of which several calls ran at a time."""
+    by_key: dict[int, list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.kind == "single":
+            by_key[run.key].append(run)
+    return sorted(f"key {key}" for key, own in by_key.items() if _at_a_time(own) > 1)
+
+
+def _most_at_a_time(runs: Iterable[Run]) -> int:
+    """Return how many calls of the limited task ran at one moment."""
+    return _at_a_time([run for run in runs if run.kind == "limited"])
+
+
+def _at_a_time(runs: Iterable[Run]) -> int:
+    """Return how many of these ran at one moment."""
+    changes = sorted([(run.began_s, 1) for run in runs] + [(run.ended_s, -1) for run in runs])
+    return max(accumulate(change for _, change in changes), default=0)
+
+
+def _without_cause(extra: Mapping[str, int], runs: Iterable[Run], rules: Rules) -> list[str]:
+    """Return the calls that ran more often than their failures, and the kills of their processes, explain."""
+    if rules.may_repeat and not rules.only_kills_repeat:
+        return []
+    in_flight: Counter[str] = Counter()
+    if rules.may_repeat:
+        in_flight.update(run.name for run in runs if run.killed_s - run.ended_s < UNSETTLED_S)
+    return sorted(name for name, count in extra.items() if count > in_flight[name])
+
+
+def _began_late(by_what: Mapping[str, list[Entry]], rules: Rules) -> list[str]:
+    """Return the calls that began only after they were cancelled."""
+    if rules.may_forget_cancellations or rules.may_lose:
+        return []
+    began = {entry.name: entry.at_s for entry in reversed(by_what["start"])}
+    return sorted(each.name for each in by_what["cancelled"] if began.get(each.name, -math.inf) > each.at_s)
+
+
+def _expired_and_run(starts: Iterable[Entry], dead: set[str]) -> list[str]:
+    return sorted({entry.name for entry in starts if entry.kind == "expiring"} & dead)
+
+
+def _too_early(entries: Iterable[Entry]) -> list[str]:
+    """Return the groups whose callback began before the end of each member."""
+    ended: dict[str, set[str]] = defaultdict(set)
+    found = set()
+    for entry in entries:
+        if entry.kind == "member" and entry.what == "end":
+            ended[entry.name.partition(".")[0]].add(entry.name)
+        elif entry.kind == "group" and entry.what == "start" and len(ended[entry.name]) < MEMBERS:
+            found.add(entry.name)
+    return sorted(found)
+
+
+def _wrong_ticks(starts: Iterable[Entry], slots: Mapping[str, int]) -> list[str]:
+    """Return the ids of ticks that no planned time has, and those of planned times with several ids."""
+    ids = {entry.name for entry in starts if entry.kind == "tick"}
+    times = Counter(slots[each] for each in ids if each in slots)
+    return sorted(each for each in ids if times[slots.get(each, 0)] != 1)
 
 
 def _resumed_s(by_what: Mapping[str, list[Entry]]) -> float | None:
@@ -125,7 +246,7 @@ def _resumed_s(by_what: Mapping[str, list[Entry]]) -> float | None:
     last_s = healed[-1].at_s
     later = [entry for entry in by_what["end"] if entry.at_s > last_s]
     begun = {(entry.name, entry.pid) for entry in by_what["start"] if entry.at_s > last_s}
-    return next((entry.at_s - last_s for entry in later if (entry.name, entry.pid) in begun), None)
+    return next((entry.at_s - last_s for entry in later if (entry.name, entry.pid) in begun), math.inf)
 
 
 def _served_s(promoted: Entry, by_what: Mapping[str, list[Entry]]) -> float:

@@ -18,7 +18,8 @@ class Entry:
     """One line: when (seconds of the machine's monotonic clock), what, of which call, in which process."""
 
     at_s: float
-    #: Of senders: `sent`, `unknown` (stored or not), `refused` (not stored). Of tasks: `start`, `failed`, `end`. Of the
+    #: Of senders: `sent`, `unknown` (stored or not), `refused` (not stored), `cancelled`, `unclear` (cancelled or not).
+    #: Of tasks: `start`, `failed`, `end`. Of the
     #: scenario: `fault`, `healed`, `promoted` with how the ids of calls on the promoted server begin (default: any),
     #: and `killed` with the pid of a process that it killed.
     what: str

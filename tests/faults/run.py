@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from rsmq_django.core.tasks.schedules import tick_id
 from tests.faults.checker import Report, check
 from tests.faults.history import Entry, History, note
 from tests.faults.scenarios import Scenario, Step
@@ -29,6 +30,7 @@ def run(scenario: Scenario, seed: str, directory: Path, steps: Sequence[Step] | 
     world = scenario.world(directory, seed, worker_options=scenario.worker_options, deadly=scenario.deadly)
     history, entries = History(directory / "history"), list[Entry]()
     try:
+        began_s = world.now_s()
         world.start()
         _wait_for_work(history, entries)
         for step in scenario.steps(seed) if steps is None else steps:
@@ -44,7 +46,8 @@ def run(scenario: Scenario, seed: str, directory: Path, steps: Sequence[Step] | 
         for worker in list(world.workers):
             world.stop_worker(worker)
         entries += history.read()
-        report = check(entries, scenario.rules, dead=dead, results=results)
+        slots = _slots(world.namespace, began_s, world.now_s())
+        report = check(entries, scenario.rules, dead=dead, results=results, slots=slots)
         report.problems += _findings(world)
         return report
     finally:
@@ -67,7 +70,8 @@ def _drain(world: World, history: History, entries: list[Entry], within_s: float
     while True:
         entries += history.read()
         ended = {entry.name for entry in entries if entry.what == "end"}
-        open_calls = {entry.name for entry in entries if entry.what == "sent"} - ended
+        settled = {entry.name for entry in entries if entry.what in ("cancelled", "unclear")}
+        open_calls = {entry.name for entry in entries if entry.what == "sent"} - ended - settled
         dead = set(NAME.findall(world.dead_letters())) if open_calls else set()
         if open_calls <= dead or time.monotonic() > deadline_s:
             return dead
@@ -82,6 +86,11 @@ def _results(world: World, kept: Sequence[Entry], within_s: float) -> dict[str, 
         if all(found.get(name) == name for name in ids) or time.monotonic() > deadline_s:
             return found
         time.sleep(0.2)
+
+
+def _slots(namespace: str, began_s: int, ended_s: int) -> dict[str, int]:
+    """Return the planned times of the schedule, by the ids of its ticks, as the server's clock went."""
+    return {tick_id(namespace, "tick", at_s * 1000): at_s for at_s in range(began_s - 10, ended_s + 10)}
 
 
 def _findings(world: World) -> list[str]:

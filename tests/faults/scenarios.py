@@ -254,6 +254,7 @@ def order_failover(world: World, dice: random.Random) -> None:
     """An operator orders a failover at a sentinel."""
     assert isinstance(world, SentinelWorld)
     world.topology.fail_over()
+    note("promoted", "replica")
     world.topology.settle()
 
 
@@ -263,6 +264,7 @@ def pause_primary(world: World, dice: random.Random) -> None:
     assert isinstance(world, SentinelWorld)
     old = world.topology.primary
     world.topology.pause_primary()
+    note("promoted", "replica")
     time.sleep(0.5)
     old.resume()
     world.topology.settle()
@@ -353,8 +355,11 @@ class Step:
 
 
 NO_REPEATS = Rules(may_repeat=False)
+ONLY_KILLS_REPEAT = Rules(only_kills_repeat=True)
+#: After a failover work resumes within five seconds of the promotion.
+FAILOVERS = Rules(keeps_leases=False, may_forget_cancellations=True, resumes_within_s=5)
 LEASES_END = Rules(keeps_leases=False)
-MAY_LOSE = Rules(keeps_leases=False, may_lose=True)
+MAY_LOSE = Rules(keeps_leases=False, may_lose=True, resumes_within_s=5)
 OF_SEVERAL_SERVERS = frozenset(
     (
         *("kill_primary", "order_failover", "pause_primary", "move_slot"),
@@ -364,11 +369,11 @@ OF_SEVERAL_SERVERS = frozenset(
 
 SCENARIOS = [
     Scenario("nothing", "a run without faults", ("pause_child_shortly",), NO_REPEATS),
-    Scenario("kills", "F1", ("kill_child", "kill_child", "kill_worker")),
+    Scenario("kills", "F1", ("kill_child", "kill_child", "kill_worker"), ONLY_KILLS_REPEAT),
     Scenario("deployments", "F2", ("stop_worker",), NO_REPEATS),
     Scenario("server dies", "F3", ("kill_server", "kill_server", "pause_server"), LEASES_END),
-    Scenario("sentinel", "F4", ("kill_primary",), LEASES_END, SentinelWorld),
-    Scenario("stale primary", "F4", ("order_failover", "pause_primary"), LEASES_END, TwoReplicasWorld),
+    Scenario("sentinel", "F4", ("kill_primary",), FAILOVERS, SentinelWorld),
+    Scenario("stale primary", "F4", ("order_failover", "pause_primary"), FAILOVERS, TwoReplicasWorld),
     Scenario("clock", "F5", ("set_clock_forward", "set_clock_back"), LEASES_END),
     Scenario("resets", "F6", ("reset_connections", "refuse_connections")),
     Scenario("lost replies", "F7", ("lose_replies", "cut_reply")),
@@ -377,13 +382,13 @@ SCENARIOS = [
     Scenario("full server", "F10 F17", ("fill_memory", "lack_replicas")),
     Scenario("lost scripts", "F11", ("forget_scripts",), NO_REPEATS),
     Scenario("pauses", "F12", ("pause_child", "pause_child_shortly"), LEASES_END),
-    Scenario("deadly calls", "F13", ("kill_child", "pause_child_shortly"), deadly=2),
+    Scenario("deadly calls", "F13", ("kill_child", "pause_child_shortly"), ONLY_KILLS_REPEAT, deadly=2),
     Scenario("cluster", "F14", ("move_slot",), LEASES_END, ClusterWorld),
     Scenario(
         "sharded cluster",
         "F4 F14",
         ("kill_node", "kill_node_without_replica", "order_node_failover", "pause_node"),
-        LEASES_END,
+        FAILOVERS,
         ShardedWorld,
     ),
     Scenario("unconfirmed", "F4 F14", ("kill_node", "kill_node_without_replica"), MAY_LOSE, UnconfirmedWorld),

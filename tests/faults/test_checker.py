@@ -24,8 +24,14 @@ def history(*lines: str) -> list[Entry]:
     return [Entry(next(clock), what, name, kind, int(pid)) for what, name, kind, pid in words]
 
 
-def checked(*lines: str, rules: Rules = LENIENT, dead: str = "", results: dict[str, object] | None = None) -> Report:
-    return check(history(*lines), rules, dead=set(dead.split()), results=results or {})
+def checked(
+    *lines: str,
+    rules: Rules = LENIENT,
+    dead: str = "",
+    results: dict[str, object] | None = None,
+    slots: dict[str, int] | None = None,
+) -> Report:
+    return check(history(*lines), rules, dead=set(dead.split()), results=results or {}, slots=slots)
 
 
 def test_calls_that_were_sent_and_ended_are_no_problem():
@@ -68,6 +74,83 @@ def test_run_without_a_failure_before_it_is_a_repeat():
     assert checked(*lines).repeated == 1
     assert checked(*lines).problems == []
     assert checked(*lines, rules=STRICT).problems == ["1 repeated without a cause: a"]
+
+
+def test_call_that_begins_before_its_first_run_has_ended_is_a_problem():
+    twice = ("start a plain 1", "start a plain 2", "end a plain 1", "end a plain 2")
+
+    assert "1 run twice at a time: a" in checked(*twice).problems
+    assert checked(*twice, rules=Rules(keeps_leases=False)).problems == []
+    assert checked("start a plain 1", "end a plain 1", "start a plain 2", "end a plain 2").problems == []
+    assert checked("start a plain 1", "killed x kill 1", "start a plain 2", "end a plain 2").problems == []
+
+
+def test_repeat_of_a_call_that_no_killed_process_had_is_a_problem():
+    only_kills = Rules(only_kills_repeat=True)
+    again = ("start a plain 2", "end a plain 2")
+    found = ["1 repeated without a cause: a"]
+
+    assert checked("start a", "killed x kill 1", *again, rules=only_kills).problems == []
+    assert checked("start a", "end a", "killed x kill 1", *again, rules=only_kills).problems == []
+    assert checked("killed x kill 1", "start a", "end a", *again, rules=only_kills).problems == []
+    assert checked("start a", "end a", "killed x kill 3", *again, rules=only_kills).problems == found
+    assert (
+        checked(
+            "start a", "end a", *["sent b", "start b", "end b"] * 2, "killed x kill 1", *again, rules=only_kills
+        ).problems
+        == found
+    )
+    assert checked("start a", "killed x kill 1", *again, "start a plain 3", rules=only_kills).problems == found
+
+
+def test_cancelled_call_that_runs_is_a_problem():
+    sent = ("sent a cancelled", "cancelled a cancelled")
+
+    assert checked(*sent).problems == []
+    assert checked(*sent).done == 1
+    assert checked(*sent, "start a cancelled").problems == ["1 cancelled, and run: a"]
+    assert checked("start a cancelled", *sent).problems == []
+    assert checked(*sent, "start a cancelled", rules=Rules(may_forget_cancellations=True)).problems == []
+
+
+def test_call_that_may_be_cancelled_may_run_or_not():
+    sent = ("sent a cancelled", "unclear a cancelled")
+
+    assert checked(*sent).problems == []
+    assert (checked(*sent).acknowledged, checked(*sent).unknown) == (0, 1)
+    assert checked(*sent, "start a cancelled", "end a cancelled").problems == []
+
+
+def test_expired_call_that_runs_is_a_problem():
+    assert checked("sent a expiring", dead="a").problems == []
+    assert checked("sent a expiring", "start a expiring", dead="a").problems == ["1 expired, and run: a"]
+
+
+def test_callback_that_begins_before_all_members_have_ended_is_a_problem():
+    members = [f"end a.{number} member" for number in range(3)]
+
+    assert checked(*members, "start a group").problems == []
+    assert checked(*members[1:], "start a group", members[0]).problems == ["1 begun before the end of all members: a"]
+
+
+def test_equal_calls_that_run_at_a_time_are_a_problem():
+    def began(name: str, at_s: float, pid: int) -> Entry:
+        return Entry(at_s, "start", name, "single", pid, {"key": 7})
+
+    first_ends, second_ends = Entry(3, "end", "a", "single", 1), Entry(4, "end", "b", "single", 2)
+
+    report = check([began("a", 1, 1), began("b", 2, 2), first_ends, second_ends], LENIENT, dead=set(), results={})
+    assert report.problems == ["1 equal calls run at a time: key 7"]
+    report = check([began("a", 1, 1), first_ends, began("b", 3.5, 2), second_ends], LENIENT, dead=set(), results={})
+    assert report.problems == []
+
+
+def test_tick_has_one_id_which_follows_from_its_planned_time():
+    ticks = ("start a tick", "start b tick")
+
+    assert checked(*ticks, slots={"a": 1000, "b": 2000}).problems == []
+    assert checked(*ticks, slots={"a": 1000, "b": 1000}).problems == ["2 run as ticks of no time of their own: a, b"]
+    assert checked(*ticks, slots={"a": 1000}).problems == ["1 run as ticks of no time of their own: b"]
 
 
 def test_third_call_of_the_limited_task_at_a_time_is_a_problem():
@@ -121,6 +204,17 @@ def test_time_to_resume_is_that_of_a_call_that_began_after_the_last_fault():
     lines = ("fault kill", "start a", "healed kill", "end a", "start b", "end b")
 
     assert checked(*lines).resumed_s == 3
+
+
+def test_work_that_does_not_resume_in_time_is_a_problem():
+    after_a_second = Rules(resumes_within_s=1)
+
+    assert checked("healed kill", "start a", "end a", rules=after_a_second).problems == [
+        "work resumed after 2.0 s; allowed are 1 s"
+    ]
+    assert checked("start a", "healed kill", "end a").problems == ["work resumed after inf s; allowed are 10 s"]
+    assert checked("start a", "end a").resumed_s is None
+    assert checked("promoted replica").problems == ["work resumed after inf s; allowed are 10 s"]
 
 
 def test_time_to_resume_after_promotions_is_that_of_calls_sent_to_the_promoted_servers_afterwards():

@@ -69,6 +69,10 @@ class World:
         """Return the reply of the server that has the keys."""
         return self.server.run(*words)
 
+    def now_s(self) -> int:
+        """Return the time of the server."""
+        return int(self.run("TIME")[0])
+
     # -- Processes --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:

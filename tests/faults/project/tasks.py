@@ -7,12 +7,13 @@ import time
 
 from rsmq_django.core import Message
 from rsmq_django.core.topic import TopicMessage
-from rsmq_django.tasks import Concurrency, TaskContext, consumer, current_task, fixed, task, topic_task
+from rsmq_django.tasks import Concurrency, TaskContext, Unique, consumer, current_task, fixed, task, topic_task
 from tests.faults.history import note
 
 #: Kills take an attempt each, so there are many; what was tried that often without an end is a dead letter.
 ATTEMPTS = 50
 AT_A_TIME = 2
+EXPIRES_IN_S = 1
 TOPIC = os.environ.get("RSMQ_FAULTS_TOPIC", "orders")
 
 
@@ -63,6 +64,40 @@ def first_step(name: str) -> str:
 def last_step(name: str) -> None:
     note("start", name, "chain")
     note("end", name, "chain")
+
+
+@task(max_attempts=ATTEMPTS, backoff=fixed(0), unique=Unique(by=["key"]))
+def single(key: int) -> None:
+    """Have equal calls that are dropped while this one runs; the name of the call is its id."""
+    name = current_task().id
+    note("start", name, "single", key=key)
+    time.sleep(0.02)
+    note("end", name, "single")
+
+
+@task(max_attempts=ATTEMPTS, backoff=fixed(0))
+def cancelled(name: str) -> None:
+    note("start", name, "cancelled")
+    note("end", name, "cancelled")
+
+
+@task(max_attempts=ATTEMPTS, backoff=fixed(0), expires_in_s=EXPIRES_IN_S)
+def expiring(name: str) -> None:
+    note("start", name, "expiring")
+    note("end", name, "expiring")
+
+
+@task(max_attempts=ATTEMPTS, backoff=fixed(0))
+def member(name: str) -> None:
+    note("start", name, "member")
+    note("end", name, "member")
+
+
+@task(max_attempts=ATTEMPTS, backoff=fixed(0))
+def together(name: str) -> None:
+    """Run when all members of a group or a map have ended."""
+    note("start", name, "group")
+    note("end", name, "group")
 
 
 @task(max_attempts=2, backoff=fixed(0))
