@@ -12,6 +12,7 @@ from ..core.stats.histogram import Histogram, bucket_of
 from .burn import PERIOD, PERIOD_S, WINDOWS_S, Objective
 from .capacity import ARRIVAL_QUANTILE, DEFAULT_QUANTILE, Demand, arrival_rate_per_s
 from .delta import Table
+from .schemas import MOST_AHEAD_S
 from .sums import DEAD, HOUR_US, SLOT_US, by_key, elements, entries
 
 #: Hours with fewer runs have no mean worth comparing.
@@ -127,11 +128,19 @@ Outcomes = dict[int, tuple[int, int]]
 
 
 def newest(table: Table) -> dt.datetime | None:
-    """Return the newest five minutes with events; None without any."""
+    """Return the newest five minutes with events that are not in the future; None without any."""
     import pyarrow.compute as pc
+    import pyarrow.dataset as ds
 
-    found: dt.datetime | None = pc.max(table.read(table.days[-1:], names=["at"])["at"]).as_py() if table.days else None
-    return found
+    latest = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=MOST_AHEAD_S)
+    for day in reversed(table.days):
+        if day <= latest.date():
+            found: dt.datetime | None = pc.max(
+                table.read({day}, names=["at"], where=ds.field("at") <= latest)["at"]
+            ).as_py()
+            if found is not None:
+                return found
+    return None
 
 
 def outcomes(table: Table, objectives: Sequence[Objective], at: dt.datetime) -> dict[tuple[Objective, str], list[int]]:

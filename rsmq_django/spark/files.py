@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ from .errors import PipelineError
 COMPRESSION = "zstd"
 EPOCH = dt.date(1970, 1, 1)
 DAY_US = 86_400_000_000
+#: Later than all times.
+NEVER_US = 2**63
 #: Rows of a row group of a compacted file.
 GROUP_ROWS = 250_000
 
@@ -91,15 +93,23 @@ def in_groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
         yield group
 
 
-def split_rows(tables: Iterable[Rows], schema: Iterable[Column], *, time: str) -> Iterator[tuple[dt.date, Any]]:
-    """Yield rows as Arrow batches of one day each. The column `time` must ascend."""
+def split_rows(
+    tables: Iterable[Rows], schema: Iterable[Column], *, time: str, now_us: int = NEVER_US, most_ahead_s: int = 0
+) -> Iterator[tuple[dt.date, Any]]:
+    """Yield rows as Arrow batches of one day each. The column `time` must ascend.
+
+    Rows that are later than `now_us` by more than `most_ahead_s` are of the day of `now_us`.
+    """
     import pyarrow as pa
 
     wanted = arrow_schema(schema)
     for table in tables:
         batch = pa.RecordBatch.from_pydict(table, schema=wanted)
-        for day, begin, end in _days(table[time]):
+        right = bisect_right(table[time], now_us + most_ahead_s * 1_000_000)
+        for day, begin, end in _days(table[time][:right]):
             yield day, batch.slice(begin, end - begin)
+        if right < batch.num_rows:
+            yield EPOCH + dt.timedelta(days=now_us // DAY_US), batch.slice(right)
 
 
 def split_batches(batches: Iterable[Any], schema: Iterable[Column]) -> Iterator[tuple[dt.date, Any]]:

@@ -138,15 +138,28 @@ def _count_events(lake: Lake, since: dt.date | None, on_rows: OnRows) -> News | 
     files, done, total = [], 0, found.rows
     for day in found.days:
         parts: list[Any] = []
-        for events in found.batches(day, SUMMED):
+        for events in found.batches(day, SUMMED, _is_of(day)):
             parts.append(five_minutes(events))
             if len(parts) == MOST_PARTS:
                 parts = [add_up(parts)]
             done += len(events)
             on_rows(done, total)
-        files.append(_write(table, day, add_up(parts)))
+        if parts and len(sums := add_up(parts)):
+            files.append(_write(table, day, sums))
     table.commit(files, removed=table.files_of(found.again), marks=found.marks)
     return found
+
+
+def _is_of(day: dt.date) -> Any:
+    """Return the condition that leaves out events of a wrong time, see MOST_AHEAD_S."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    begin, end = (
+        pa.scalar(dt.datetime.combine(each, dt.time(), dt.UTC), pa.timestamp("us", tz="UTC"))
+        for each in (day, day + dt.timedelta(days=1))
+    )
+    return (ds.field("event_at") >= begin) & (ds.field("event_at") < end)
 
 
 def _sum_hours(lake: Lake, since: dt.date | None) -> int:
@@ -194,7 +207,7 @@ def _count_failures(lake: Lake, since: dt.date | None) -> None:
     for day in found.days:
         known = [] if day in found.again else table.read({day}).to_pylist()
         groups = {_group_of(row): row for row in known}
-        for events in found.batches(day, _FAILURE, ds.field("fingerprint").is_valid()):
+        for events in found.batches(day, _FAILURE, ds.field("fingerprint").is_valid() & _is_of(day)):
             for event in events.to_pylist():
                 _add_failure(groups, event)
         days[day] = groups.values()

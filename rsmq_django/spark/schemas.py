@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from . import dead_letters, drain, events
 from .columns import Column, columns
 
+#: Events that are dated after the server's clock by more are stored on the day of their archiving, and not counted: the
+#: clock was ahead once, and Redis gives all later events that time.
+MOST_AHEAD_S = 3600
+
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:

@@ -37,14 +37,14 @@ def analyse(config: JobConfig, *, since: dt.date | None = None) -> StepResult:
     at = newest(sums)
     if at is None:
         return StepResult()
-    days = [day for day in sums.days if (at.date() - day).days < DEMAND_DAYS]
+    days = [day for day in sums.days if 0 <= (at.date() - day).days < DEMAND_DAYS]
     advice = [
         advise(demand, wait_target_s=config.wait_target_s(demand.queue), quantile=config.wait_quantile)
         for demand in demands(sums, days, slots_per_worker=config.slots_per_worker, wait_quantile=config.wait_quantile)
     ]
     rows_out = lake.write_day(CAPACITY, at.date(), map(_capacity_row, advice))
     rows_out += _write_burns(lake, config, sums, at)
-    rows_out += write_anomalies(lake, since=since)
+    rows_out += write_anomalies(lake, until=at.date(), since=since)
     return StepResult(sum(item.demand.attempts for item in advice), rows_out, 1)
 
 
@@ -89,10 +89,10 @@ def _burn_row(at: dt.datetime, objective: Any, found: Any, left: float) -> dict[
     }
 
 
-def write_anomalies(lake: Lake, *, since: dt.date | None = None) -> int:
-    """Detect anomalies on the last two days, or on all days from `since` on. Needs no Spark."""
+def write_anomalies(lake: Lake, *, until: dt.date, since: dt.date | None = None) -> int:
+    """Detect anomalies on the last two days until a day, or on all from `since` on. Needs no Spark."""
     hourly = lake.open(HOURLY)
-    days = hourly.days
+    days = [day for day in hourly.days if day <= until]
     wanted = [day for day in days if (day >= since if since else day > days[-1] - dt.timedelta(days=2))]
     if not wanted:
         return 0

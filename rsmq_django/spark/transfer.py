@@ -24,7 +24,7 @@ from .files import DataFile, split_rows, write_files
 from .lake import Lake
 from .log import Offset, Offsets, StreamLog, StreamRange
 from .options import Options
-from .schemas import LakeTable
+from .schemas import MOST_AHEAD_S, LakeTable
 
 
 @dataclass(slots=True)
@@ -111,7 +111,8 @@ class StreamTransfer:
         return True
 
     def _write(self, table: Table, parts: list[StreamRange]) -> list[DataFile]:
-        context, work = self.spark.sparkContext, partial(write_range, self.options, table.uri)
+        now_us = self.log.server.now_us()
+        context, work = self.spark.sparkContext, partial(write_range, self.options, table.uri, now_us)
         answers: Iterable[list[DataFile]] = context.parallelize(parts, max(1, len(parts))).map(work).collect()
         return [file for files in answers for file in files]
 
@@ -120,13 +121,14 @@ class StreamTransfer:
         self.release(offsets, self.result)
 
 
-def write_range(options: Options, uri: str, part: StreamRange) -> list[DataFile]:
+def write_range(options: Options, uri: str, now_us: int, part: StreamRange) -> list[DataFile]:
     """Write the entries of a range as files of a table. Runs on an executor."""
     if options.kind == "drain":
-        schema, rows, time = drain.SCHEMA, Journals(options).read(part), "claimed_at"
-    else:
-        schema, rows, time = events.SCHEMA, EventLogReader(options).read(part), "event_at"
-    return write_files(uri, split_rows(rows, schema, time=time), schema)
+        batches = split_rows(Journals(options).read(part), drain.SCHEMA, time="claimed_at")
+        return write_files(uri, batches, drain.SCHEMA)
+    rows = EventLogReader(options).read(part)
+    batches = split_rows(rows, events.SCHEMA, time="event_at", now_us=now_us, most_ahead_s=MOST_AHEAD_S)
+    return write_files(uri, batches, events.SCHEMA)
 
 
 # -- Offsets as marks of a table ---------------------------------------------------------------------------------------

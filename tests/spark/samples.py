@@ -9,10 +9,10 @@ import redis
 
 from rsmq_django.core.stats.events import VALUES
 from rsmq_django.spark.events import FIELDS, rows
-from rsmq_django.spark.files import split_rows, write_files
+from rsmq_django.spark.files import NEVER_US, split_rows, write_files
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.log import Offsets, StreamLog
-from rsmq_django.spark.schemas import EVENTS
+from rsmq_django.spark.schemas import EVENTS, MOST_AHEAD_S
 
 STREAM = "rsmq::events"
 
@@ -55,7 +55,7 @@ def add_all(server: redis.Redis, events: Iterator[Mapping[str, Any]], *, stream:
     pipe.execute()
 
 
-def store_events(lake: Lake, events: Iterable[Mapping[str, Any]]) -> None:
+def store_events(lake: Lake, events: Iterable[Mapping[str, Any]], *, now_us: int = NEVER_US) -> None:
     """Put events into the lake as a batch of the archive does, without Spark; the key `id` is the entry's id."""
     entries = []
     for event in events:
@@ -64,7 +64,8 @@ def store_events(lake: Lake, events: Iterable[Mapping[str, Any]]) -> None:
         words = [word for field, value in entry(**values).items() for word in (field, str(value).encode())]
         entries.append((entry_id, words))
     table = lake.open(EVENTS, create=True)
-    parts = split_rows([rows(STREAM, entries)], EVENTS.columns, time="event_at")
+    found = [rows(STREAM, entries)]
+    parts = split_rows(found, EVENTS.columns, time="event_at", now_us=now_us, most_ahead_s=MOST_AHEAD_S)
     table.commit(write_files(table.uri, parts, EVENTS.columns))
 
 

@@ -15,7 +15,7 @@ from rsmq_django.spark.burn import read_objectives
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.delta import LOG, Table
 from rsmq_django.spark.demand import demands, newest, outcomes
-from rsmq_django.spark.files import scan_files
+from rsmq_django.spark.files import NEVER_US, scan_files
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.rollup import news, rollup
 from rsmq_django.spark.schemas import ANOMALIES, CAPACITY, EVENTS, FAILURES, FIVE_MINUTES, HOURLY, SLO, LakeTable
@@ -398,6 +398,28 @@ def test_failures_of_an_earlier_version_get_more_attempts(lake: Lake):
 
     rows = lake.read_day(FAILURES, DAY).to_pylist()
     assert (sum(row["n"] for row in rows), {row["workers"] for row in rows}) == (122, workers)
+
+
+@pytest.mark.parametrize("stored", ["on the day of archiving", "on a far day"])
+def test_events_whose_clock_was_ahead_change_no_figures(config: JobConfig, lake: Lake, stored: str):
+    write_day(lake)
+    rollup(lake)
+    analyse(config)
+    tables = (HOURLY, FAILURES, CAPACITY, SLO, ANOMALIES)
+    before = [[row for day in lake.days(table) for row in lake.read_day(table, day).to_pylist()] for table in tables]
+    far = [{"id": f"4300000000000-{number}", "error_type": "shop.Lost"} for number in range(5)]
+
+    # An earlier version stored them on a day of 2106.
+    is_far = stored == "on a far day"
+    store_events(lake, far, now_us=NEVER_US if is_far else (MIDNIGHT_MS + 7_200_000) * 1000)
+    assert rollup(lake).rows_in == 5
+    analyse(config)
+
+    days = [day for day in lake.days(EVENTS) if day.year < 2106]
+    assert (len(lake.days(EVENTS)), days) == (1 + is_far, [DAY])
+    after = [[row for day in days for row in lake.read_day(table, day).to_pylist()] for table in tables]
+    assert after == before
+    assert all(day == DAY for table in (CAPACITY, SLO, ANOMALIES) for day in lake.days(table))
 
 
 # -- Crashes and other runs --------------------------------------------------------------------------------------------

@@ -168,6 +168,7 @@ def test_position_is_kept_for_ids_of_any_size(archive, lake: Lake, server: Priva
     # A clock that was far ahead once: milliseconds stand still, and the numbers grow.
     ids = ["1795000000000-5", "7000000000000-0", f"7000000000000-{2**40}", f"7000000000000-{2**62}"]
     add_all(server.redis, ({"id": entry_id} for entry_id in ids))
+    server.redis.xgroup_create(STREAM, "billing", "0")  # else the log would begin again
     archive()
     add_all(server.redis, ({"id": entry_id} for entry_id in [f"7000000000000-{2**62 + 1}"]))
 
@@ -175,6 +176,24 @@ def test_position_is_kept_for_ids_of_any_size(archive, lake: Lake, server: Priva
     assert sorted(ids_in(lake)) == sorted([*ids, f"7000000000000-{2**62 + 1}"])
     offset = read_offset(lake.open(EVENTS), STREAM, pipeline_server.run(name_log(STREAM)))
     assert (offset["id"], offset["n"]) == (f"7000000000000-{2**62 + 1}", 5)
+
+
+def test_events_that_are_ahead_of_the_clock_are_stored_on_the_day_of_archiving_and_later_ones_get_the_right_time(
+    archive, lake: Lake, server: PrivateServer
+):
+    log_events(server.redis, 10)
+    add_all(server.redis, ({"id": f"4300000000000-{number}"} for number in range(5)))
+    log_events(server.redis, 5)  # Redis gives them the time of the newest one
+
+    assert archive().result.rows == 20
+
+    log_events(server.redis, 10)
+    assert archive().result.rows == 10
+    assert_stored_once(lake, 30)
+    today = dt.datetime.now(dt.UTC).date()
+    assert set(lake.days(EVENTS)) <= {today - dt.timedelta(days=1), today}
+    times = lake.open(EVENTS).read(names=["event_at"])["event_at"].to_pylist()
+    assert sum(at.year == 2106 for at in times) == 10
 
 
 def test_each_log_has_a_position_of_its_own_and_is_continued(archive, lake: Lake, server: PrivateServer):

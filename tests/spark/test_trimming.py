@@ -43,6 +43,53 @@ def test_log_that_was_not_read_keeps_its_entries(server: PrivateServer, pipeline
     assert [finish(name) for name in ("log:of-another-server", "", log)] == [0, 0, 10]
 
 
+FAR = "4300000000000-7"  # of 2106
+
+
+def test_empty_log_that_is_ahead_of_the_clock_is_begun_again_at_the_right_time(
+    server: PrivateServer, pipeline_server: Server
+):
+    server.redis.xadd(STREAM, {"v": ""}, id=FAR)
+    log = pipeline_server.run(name_log(STREAM))
+    call = trim(STREAM, f"{STREAM}:readers", reader="archive", finished_id=FAR, log=log)
+
+    assert pipeline_server.run(call) == 1
+
+    assert server.redis.exists(STREAM, f"{STREAM}:readers") == 0
+    log_events(server.redis, 1)
+    assert int(ids(server)[0].partition("-")[0]) < 4_300_000_000_000
+    assert pipeline_server.run(name_log(STREAM)) not in (log, "")
+
+
+@pytest.mark.parametrize("why", ["not empty", "another reader", "another group", "right time"])
+def test_log_that_is_still_needed_is_not_begun_again(server: PrivateServer, pipeline_server: Server, why: str):
+    readers, now_ms = f"{STREAM}:readers", pipeline_server.now_us() // 1000
+    newest = f"{now_ms + 60_000}-0" if why == "right time" else FAR
+    server.redis.xadd(STREAM, {"v": ""}, id=newest)
+    log = pipeline_server.run(name_log(STREAM))
+    if why == "not empty":
+        server.redis.xadd(STREAM, {"v": ""})
+    if why == "another reader":
+        server.redis.hset(readers, "other", f"{FAR}@{now_ms}")
+    if why == "another group":
+        server.redis.xgroup_create(STREAM, "billing", "0")
+
+    removed = pipeline_server.run(trim(STREAM, readers, reader="archive", finished_id=newest, log=log))
+
+    assert removed == 1
+    assert pipeline_server.run(name_log(STREAM)) == log
+    assert server.redis.hexists(readers, "archive")
+
+
+def test_reader_that_died_does_not_keep_a_log_that_is_ahead(server: PrivateServer, pipeline_server: Server):
+    server.redis.xadd(STREAM, {"v": ""}, id=FAR)
+    server.redis.hset(f"{STREAM}:readers", "dead", "1795000000000-0@1795000000000")
+
+    pipeline_server.run(trim(STREAM, f"{STREAM}:readers", reader="archive", finished_id=FAR, log=""))
+
+    assert server.redis.exists(STREAM) == 0
+
+
 @pytest.mark.slow
 def test_trimming_works_at_the_memory_limit(server: PrivateServer, pipeline_server: Server):
     log_events(server.redis, 20_000)

@@ -53,7 +53,8 @@ def trim(
 ) -> Call[int]:
     """Return the call that stores a reader's position, and removes the entries that all live readers have finished.
 
-    Nothing happens when the stream is not the log that was read.
+    Nothing happens when the stream is not the log that was read. An empty stream whose ids are ahead of the clock by
+    more than an hour is deleted, so that the next entry gets the right time, unless it has other readers or groups.
     """
     return Call("queue/bulk/trim", (stream, readers), (reader, finished_id, silent_ms, log), int, repeatable=True)
 
