@@ -78,14 +78,16 @@ def run(*command: object, **options: object) -> str:
 
 
 def check_tag(tag: str) -> None:
-    """Raise Refused unless the package and the changelog have the version of the tag."""
+    """Raise Refused unless the package and the changelog have the version of the tag, and all changes are in it."""
     version = re.search(r'^__version__ = "(.+)"$', (ROOT / "rsmq_django" / "__init__.py").read_text(), re.M)
     if version is None or tag != f"v{version[1]}":
         raise Refused(f"the tag is {tag}, but __version__ is {version and version[1]}")
-    if not re.search(
-        rf"^## \[{re.escape(version[1])}\] - \d{{4}}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.M
-    ):
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    if not re.search(rf"^## \[{re.escape(version[1])}\] - \d{{4}}-\d\d-\d\d$", changes, re.M):
         raise Refused(f"CHANGELOG.md has no heading '## [{version[1]}] - <date>'")
+    unreleased = re.search(r"^## \[Unreleased\]\n(.*?)^## ", changes, re.M | re.S)
+    if unreleased is not None and unreleased[1].strip():
+        raise Refused(f"CHANGELOG.md has changes under 'Unreleased'; the tag would contain them: move them to {tag}")
 
 
 def build() -> list[Path]:
