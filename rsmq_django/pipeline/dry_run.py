@@ -55,8 +55,8 @@ def _analyse(options: StepOptions) -> Iterator[str]:
 
 
 def _compact(options: StepOptions) -> Iterator[str]:
-    work = options.lake.days_to_compact(_today())
-    yield f"compact: {_count(sum(map(len, work.values())), 'day')}"
+    work = options.lake.bins_to_compact(_today())
+    yield f"compact: {_count(sum(len(files) for _, files in work), 'small file')}"
 
 
 def _expire(options: StepOptions) -> Iterator[str]:

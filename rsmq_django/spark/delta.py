@@ -79,9 +79,9 @@ class Table:
         if self._delta is None:
             return []
         found = pa.table(self._delta.get_add_actions(flatten=True))
-        names = ("path", "partition.dt", "num_records", "size_bytes")
+        names = ("path", "partition.dt", "num_records", "size_bytes", "modification_time")
         rows = zip(*(found[name].to_pylist() for name in names), strict=True)
-        return sorted((DataFile(path, day, count or 0, size) for path, day, count, size in rows), key=_order)
+        return sorted((DataFile(path, day, count or 0, *more) for path, day, count, *more in rows), key=_order)
 
     @property
     def days(self) -> list[dt.date]:

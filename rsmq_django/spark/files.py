@@ -11,7 +11,7 @@ import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class DataFile:
     day: dt.date
     rows: int
     size: int
+    #: Time of the commit that added it; 0: not known.
+    added_ms: int = field(default=0, compare=False)
 
 
 def is_local(uri: str) -> bool:
@@ -63,8 +65,10 @@ def write_files(uri: str, parts: Iterable[tuple[dt.date, Any]], schema: Iterable
     return [write_file(uri, day, batches, schema) for day, batches in days.items()]
 
 
-def write_file(uri: str, day: dt.date, batches: Iterable[Any], schema: Iterable[Column]) -> DataFile:
-    """Write one file, and bring it to the disk."""
+def write_file(
+    uri: str, day: dt.date, batches: Iterable[Any], schema: Iterable[Column], *, sort_by: str = ""
+) -> DataFile:
+    """Write one file, and bring it to the disk. Rows are sorted within each row group, so memory is bounded."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -74,7 +78,8 @@ def write_file(uri: str, day: dt.date, batches: Iterable[Any], schema: Iterable[
         (Path(uri) / path).parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(path, wanted, filesystem=files, compression=COMPRESSION) as writer:
         for group in in_groups(batches):
-            writer.write_table(pa.Table.from_batches(group).cast(wanted))
+            table = pa.Table.from_batches(group).cast(wanted)
+            writer.write_table(table.sort_by(sort_by) if sort_by else table)
             rows += sum(batch.num_rows for batch in group)
     if is_local(uri):
         sync(Path(uri) / path)  # here: only the machine that wrote the file can sync it to disk

@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 #: Number of attempts to change a table that other processes change, too.
 ATTEMPTS = 10
-#: Minimum age of days to compact into one file: late batches are rare by then.
+#: Files of this size are not rewritten. Smaller ones are put together until they reach it, so none has twice as much.
+FULL_BYTES = 128 * 2**20
+#: Minimum age of days whose small files are rewritten when they do not reach that size: late batches are rare by then.
 COMPACT_AFTER_DAYS = 2
-#: A later day is compacted, too, when it has this many small files.
+#: Those of a later day are rewritten, too, when they are so many.
 MANY_FILES = 64
-#: Larger files are not rewritten.
-SMALL_BYTES = 64 * 2**20
 #: Directories of the lakes of earlier versions, which were no Delta tables.
 OF_EARLIER_VERSIONS = ("_checkpoints", "events_compact", "_state")
 
@@ -125,42 +125,46 @@ class Lake:
 
     # -- Maintenance --------------------------------------------------------------------------------------------------
 
-    def days_to_compact(self, today: dt.date) -> dict[LakeTable, dict[dt.date, list[DataFile]]]:
-        """Return the tables whose days have too many small files, and those files."""
-        found: dict[LakeTable, dict[dt.date, list[DataFile]]] = {}
+    def bins_to_compact(self, today: dt.date) -> list[tuple[LakeTable, list[DataFile]]]:
+        """Return the small files that are worth rewriting as one, bin by bin, with their table."""
+        found = []
         for table in TABLES:
             opened = self.open(table)
             for day in opened.days:
-                small = [file for file in opened.files_of({day}) if file.size < SMALL_BYTES]
-                is_closed = (today - day).days >= COMPACT_AFTER_DAYS
-                if len(small) >= (2 if is_closed else MANY_FILES):
-                    found.setdefault(table, {})[day] = small
+                least = 2 if (today - day).days >= COMPACT_AFTER_DAYS else MANY_FILES
+                for each in bins_of(opened.files_of({day})):
+                    if len(each) >= least or _size(each) >= FULL_BYTES:
+                        found.append((table, each))
         return found
 
     def compact(
         self, today: dt.date, *, on_progress: Callable[[int, int], None] = lambda done, total: None
     ) -> tuple[int, int]:
-        """Rewrite small files of a day as one; return the numbers of days and of rows.
+        """Rewrite small files of a day as files of up to a quarter of a gigabyte; return the numbers of files and rows.
 
-        Readers and writers may run at the same time. A day that another process compacts, too, is left to it.
+        Readers and writers may run at the same time. Files that another process has rewritten are left to it.
         """
-        work = [(table, day) for table, days in self.days_to_compact(today).items() for day in days]
-        rows = 0
-        for number, (table, day) in enumerate(work, 1):
-            opened = self.open(table, create=True)
-            small = [file for file in opened.files_of({day}) if file.size < SMALL_BYTES]
-            batches = scan_files(opened.uri, [file.path for file in small], table.columns)
-            file = write_file(opened.uri, day, batches, table.columns)
-            if file.rows != sum(each.rows for each in small):
-                raise PipelineError(
-                    f"compacting {day} of {opened.uri}: {sum(each.rows for each in small)} rows became {file.rows}; "
-                    "nothing was removed"
-                )
-            with suppress(CommitConflict):
-                opened.commit([file], removed=small, moves_rows=True)
-                rows += file.rows
+        work, rows = self.bins_to_compact(today), 0
+        for number, (table, small) in enumerate(work, 1):
+            rows += self._rewrite(table, small)
             on_progress(number, len(work))
         return len(work), rows
+
+    def _rewrite(self, table: LakeTable, small: list[DataFile]) -> int:
+        opened, day = self.open(table, create=True), small[0].day
+        if not set(small) <= set(opened.files):
+            return 0
+        batches = scan_files(opened.uri, [file.path for file in small], table.columns)
+        file = write_file(opened.uri, day, batches, table.columns, sort_by=table.time)
+        if file.rows != sum(each.rows for each in small):
+            raise PipelineError(
+                f"compacting {day} of {opened.uri}: {sum(each.rows for each in small)} rows became {file.rows}; "
+                "nothing was removed"
+            )
+        with suppress(CommitConflict):
+            opened.commit([file], removed=small, moves_rows=True)
+            return file.rows
+        return 0
 
     def expire(
         self, today: dt.date, keep_days: Mapping[str, int] | None = None, *, dry_run: bool = False
@@ -196,6 +200,21 @@ def patiently(attempt: Callable[[], T]) -> T:
             if not left:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def bins_of(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """Return the small files of a day, oldest first, in bins that are full, and the rest."""
+    bins: list[list[DataFile]] = [[]]
+    for file in sorted(files, key=lambda file: (file.added_ms, file.path)):
+        if file.size < FULL_BYTES:
+            bins[-1].append(file)
+            if _size(bins[-1]) >= FULL_BYTES:
+                bins.append([])
+    return [each for each in bins if len(each) > 1]
+
+
+def _size(files: Iterable[DataFile]) -> int:
+    return sum(file.size for file in files)
 
 
 def write_rows(table: Table, days: Mapping[dt.date, Iterable[Mapping[str, Any]]]) -> list[DataFile]:

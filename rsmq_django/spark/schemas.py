@@ -24,6 +24,11 @@ class LakeTable:
     #: Days after which `expire` removes a day.
     keep_days: int
 
+    @property
+    def time(self) -> str:
+        """Return the column with the time of a row; "" if the table has only days."""
+        return next((column.name for column in self.columns if column.kind == "TIMESTAMP"), "")
+
 
 #: Error texts may contain personal data, and a month is long enough to investigate a failure.
 EVENTS = LakeTable("events", events.SCHEMA, 30)

@@ -213,7 +213,7 @@ def test_dry_run_prints_the_work_of_each_step_and_changes_nothing(
         "archive: 50 events",
         "rollup: 0 events, and newly archived ones",
         "analyse: the archive is empty",
-        "compact: 0 days",
+        "compact: 0 small files",
         "expire: nothing",
         "publish: 1 day changed, 0 removed",
         "nothing was changed",

@@ -196,6 +196,33 @@ def test_files_of_a_closed_day_become_one_with_the_same_rows(lake: Lake):
     assert lake.compact(DAY + dt.timedelta(days=2)) == (1, 4)
 
 
+def test_files_of_a_day_become_full_ones_oldest_first_and_sorted_by_time(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    for number in (2, 1, 3, 5, 4):
+        write_batch(lake, [f"{number}-{row}" for row in range(50)])
+    sizes = [file.size for file in lake.open(EVENTS).files]
+    monkeypatch.setattr("rsmq_django.spark.lake.FULL_BYTES", int(1.5 * max(sizes)))
+
+    assert len(lake.bins_to_compact(DAY)) == 2, "of an open day only the full ones"
+    assert lake.compact(DAY) == (2, 200)
+    contents = []
+    for file in lake.open(EVENTS).files:
+        times = read_files(lake.open(EVENTS).uri, [file.path], EVENTS.columns)["event_at"].to_pylist()
+        assert times == sorted(times)
+        contents.append(sorted({time.microsecond // 1000 for time in times}))
+    assert sorted(contents) == [[1, 2], [3, 5], [4]]
+
+
+def test_many_small_files_of_an_open_day_become_one(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rsmq_django.spark.lake.MANY_FILES", 3)
+    write_batch(lake, ["1-1"])
+    write_batch(lake, ["1-2"])
+    assert lake.compact(DAY) == (0, 0)
+
+    write_batch(lake, ["1-3"])
+
+    assert lake.compact(DAY) == (1, 3)
+
+
 def test_rows_that_come_while_a_day_is_compacted_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch):
     write_batch(lake, ["1-1"])
     write_batch(lake, ["1-2"])

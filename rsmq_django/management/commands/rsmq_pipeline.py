@@ -61,7 +61,7 @@ steps:
   publish    lake -> database (no Java needed)
   snapshot   current depth and age of the queues
   dlq        current dead letters -> lake: task, error, time; they stay in their queues
-  compact    many small files -> one per closed day; expire deletes old days
+  compact    small files -> files of 128 to 256 MB; expire deletes old days
   convert    turn the lake of an earlier version into Delta tables
   drain      --queue Q: move messages from the queue into the lake
   backfill   FILE --queue Q [--task T]: rows -> messages or task calls, each once
