@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import nullcontext
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -440,6 +441,21 @@ def test_job_that_died_while_it_published_is_resumed_by_name(pipeline, server: P
     assert queue.attributes().total_sent == 2500
     with pytest.raises(CommandError, match="'import-8' has not started to publish; run it again instead"):
         pipeline("resume", "import-8")
+
+
+def test_submit_writes_its_files_and_prints_a_line_without_secrets(pipeline, tmp_path: Path, server: PrivateServer):
+    words = ["submit", "archive,rollup", "--master", "spark://head:7077", "--to", str(tmp_path), "--queue", "mail"]
+
+    code, said = pipeline(*words, "--conf", "spark.driver.memory=2g", "--conf", "spark.executor.memory=3g")
+
+    line = f"--py-files {tmp_path}/rsmq_django.zip {tmp_path}/submit.py {tmp_path}/job.json archive rollup --queue=mail"
+    assert code == 0
+    assert said.splitlines()[0] == f"spark-submit --master spark://head:7077 --conf=spark.driver.memory=2g {line}"
+    config = JobConfig.from_file(tmp_path / "job.json")
+    assert (config.master, config.conf["spark.executor.memory"]) == ("spark://head:7077", "3g")
+    assert server.url not in said + (tmp_path / "job.json").read_text()
+    with pytest.raises(CommandError, match="cannot run publish; its steps are archive, rollup"):
+        pipeline("submit", "archive,publish", "--to", str(tmp_path))
 
 
 def test_failure_group_goes_back_to_its_queue_once(pipeline, lake: Lake, server: PrivateServer):

@@ -7,6 +7,8 @@ import datetime as dt
 import importlib.util
 import json
 import re
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,18 +33,20 @@ from ...spark.config import JobConfig
 from ...spark.job import ALL_STEPS, Pipeline, stop_on_signals
 from ...spark.runs import DONE, FAILED, LOST_DATA, StepRun, read_runs, record, status_of
 from ...spark.server import Server
+from ...spark.session import prepare_environment
 from ..arguments import SuggestingCommand
 
 SPARK_STEPS = ("archive", "snapshot", "dlq", "drain", "backfill")
 PLAIN_STEPS = (
-    "rollup", "analyse", "publish", "compact", "expire", "convert", "replay", "resume", "status", "doctor", "config"
+    "rollup", "analyse", "publish", "compact", "expire", "convert", "replay", "resume", "status", "doctor", "config",
+    "submit",
 )  # fmt: skip
 #: Steps of `run`, in one session: start-up costs more than most steps.
 RUN = (*ALL_STEPS, "publish")
 #: Maximum number of queues that an error about an unknown queue lists.
 MOST_QUEUES_NAMED = 20
 #: Steps that only preview their changes without --yes.
-DANGEROUS = ("drain", "backfill", "replay")
+DANGEROUS = ("drain", "backfill", "replay", "submit")
 #: Error -> its remedy on this command line.
 HINTS = {
     "DataLoss": "without --strict, rsmq_pipeline archive counts them and continues with the rest",
@@ -67,9 +71,10 @@ steps:
   backfill   FILE --queue Q [--task T]: rows -> messages or task calls, each once
   replay     FINGERPRINT: send the dead letters of a failure group back to their queues
   resume     JOB: finish a bulk job that crashed while it published
+  submit     [STEPS]: write the files for spark-submit and print its command line; with --yes run it
   status, doctor, config
 
-drain, backfill and replay only count without --yes.
+Without --yes, drain, backfill and replay only count, and submit only writes its files.
 
 examples:
   manage.py rsmq_pipeline doctor                          list what is missing and how to install it
@@ -77,6 +82,7 @@ examples:
   manage.py rsmq_pipeline archive --continuous 30s        instead of cron, run by a process supervisor
   manage.py rsmq_pipeline rollup --since 2026-11-01       recompute days
   manage.py rsmq_pipeline replay 6f1ed002ab5595859014ebf0951522d9 --yes
+  manage.py rsmq_pipeline submit archive,rollup --master spark://host:7077 --yes
   manage.py rsmq_pipeline backfill orders.parquet --queue mail --task shop.tasks.send_receipt --yes
 
 Exit status: 0 done, 1 failed, 2 wrong usage, 3 events were lost, 4 another run is active.
@@ -97,7 +103,7 @@ class Command(SuggestingCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("step", choices=("run", *SPARK_STEPS, *PLAIN_STEPS), metavar="STEP")
-        parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="file, fingerprint or job")
+        parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="file, fingerprint, job or steps")
         parser.add_argument("--lake", metavar="PLACE", help="path or address of the lake")
         parser.add_argument("--master", metavar="M", help="Spark master: local[2], spark://host:7077")
         parser.add_argument("--conf", action="append", default=[], metavar="K=V", help="Spark setting")
@@ -121,8 +127,9 @@ class Command(SuggestingCommand):
             action="store_true",
             help="archive: stop when events were trimmed before, instead of counting them",
         )
+        parser.add_argument("--to", default="rsmq_submit", metavar="DIR", help="submit: directory of the written files")
         parser.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
-        parser.add_argument("--yes", action="store_true", help="apply drain, backfill or replay")
+        parser.add_argument("--yes", action="store_true", help="apply drain, backfill, replay or submit")
         parser.add_argument("--json", action="store_true", help="print one JSON object per step")
 
     def handle(self, *, step: str, **options: Any) -> None:
@@ -150,7 +157,7 @@ class Command(SuggestingCommand):
         if step in ("drain", "backfill"):
             _refuse_unknown_queues(_server(config), _names(options["queue"]))
         self.is_dry = options["dry_run"] or (step in DANGEROUS and not options["yes"])
-        if step in ("status", "doctor", "config", "resume", "replay", "convert"):
+        if step in ("status", "doctor", "config", "resume", "replay", "convert", "submit"):
             return int(getattr(self, f"_{step}")(config))
         if self.is_dry:
             return self._dry_run(step, config)
@@ -295,6 +302,25 @@ class Command(SuggestingCommand):
     def _config(self, config: JobConfig) -> int:
         self.stdout.write(config.to_json())
         return DONE
+
+    def _submit(self, config: JobConfig) -> int:
+        from ...spark.submission import find_program, submit_words, write_submission
+
+        options, folder = self.options, Path(self.options["to"])
+        more = [f"--since={options['since']}"] if options["since"] else []
+        more += [f"--queue={options['queue']}"] if options["queue"] else []
+        more += [f"--continuous={options['continuous']:g}"] if options["continuous"] else []
+        words = submit_words(folder, config, options["what"], more)
+        write_submission(folder, config)
+        self.stdout.write(shlex.join(words))
+        if self.is_dry:
+            self.stdout.write(f"{folder} was written, nothing was run; {config.url_env} must have the address of Redis")
+            return DONE
+        _require_spark()
+        export_address()
+        prepare_environment(config.master)
+        self.stdout.flush()
+        return subprocess.run([find_program(), *words[1:]], check=False).returncode
 
     # -- Output ------------------------------------------------------------------------------------------------------
 
