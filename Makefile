@@ -202,11 +202,22 @@ docs: $(DOCS_INSTALLED) ## build the site of the docs into .docs-site/html
 	@.venv-docs/bin/python -m tools.docs_site
 
 # In its own environment. Rules whose exceptions ruff knows by name (its S rules, each with a reason) are left to it.
-AUDIT_TOOLS := bandit==1.9.4 pip-audit==2.10.1 zizmor==1.32.0
+AUDIT_TOOLS := bandit==1.9.4 check-jsonschema==0.39.0 kubernetes-validate==1.37.0 pip-audit==2.10.1 zizmor==1.32.0
+AUDIT_INSTALLED := .venv-audit/.installed-$(shell echo '$(AUDIT_TOOLS)' | cksum | cut -d' ' -f1)
+# actionlint is a program in Go, which no registry of Python packages has; the packages that have its name download it
+# from elsewhere. KEDA's own kinds have no schema in a Python package.
+SCHEMA := .venv-audit/bin/check-jsonschema --builtin-schema
 
-audit: ## find unsafe code (bandit), unsafe workflows (zizmor) and vulnerable dependencies (pip-audit; needs the internet)
-	@test -x .venv-audit/bin/zizmor || { python3 -m venv .venv-audit && \
-	    .venv-audit/bin/python -m pip install --quiet --disable-pip-version-check $(AUDIT_TOOLS); }
+audit: ## find unsafe code and workflows, files that their readers would refuse, and vulnerable dependencies (needs the internet)
+	@test -e $(AUDIT_INSTALLED) || { python3 -m venv --clear .venv-audit && \
+	    .venv-audit/bin/python -m pip install --quiet --disable-pip-version-check $(AUDIT_TOOLS) && touch $(AUDIT_INSTALLED); }
+	@$(SCHEMA) vendor.github-workflows .github/workflows/*.yml
+	@$(SCHEMA) custom.github-workflows-require-timeout .github/workflows/*.yml
+	@$(SCHEMA) vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	@$(SCHEMA) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	@$(SCHEMA) vendor.dependabot .github/dependabot.yml
+	@$(SCHEMA) vendor.compose-spec compose.yaml contrib/compose/compose.yaml
+	@.venv-audit/bin/kubernetes-validate --strict --quiet contrib/kubernetes/hpa.yaml
 	@.venv-audit/bin/bandit -q -r rsmq_django pyspark_rsmq.py -ll --skip B108,B308,B608,B703
 	@.venv-audit/bin/zizmor --offline --quiet .github
 	@found=$$(timeout 120 .venv-audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip 2>&1) && status=0 || status=$$?; \

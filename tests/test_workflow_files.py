@@ -41,6 +41,18 @@ def test_actions_of_others_are_named_by_their_commit(workflow: Path):
         assert re.fullmatch(r"[0-9a-f]{40}", version) or action == "pypa/gh-action-pypi-publish"
 
 
+def test_audit_checks_each_file_that_a_host_or_containers_read_by_a_schema():
+    audit = (ROOT / "Makefile").read_text()
+    lines = re.findall(r"^\t@(?:\$\(SCHEMA\)|\S+/kubernetes-validate) (.+)", audit, re.M)
+    checked = {
+        path for line in lines for word in line.split() if "/" in word or "." in word for path in ROOT.glob(word)
+    }
+    expected = {*(ROOT / ".github").rglob("*.yml"), *(ROOT / "contrib").rglob("*.yaml"), ROOT / "compose.yaml"}
+
+    # No package has a schema for KEDA's own kinds.
+    assert expected - checked == {ROOT / "contrib" / "kubernetes" / "keda.yaml"}
+
+
 def test_every_word_with_which_a_workflow_chooses_combinations_is_in_the_name_of_one():
     text = "".join(workflow.read_text() for workflow in WORKFLOWS)
     lists = re.findall(r"tools\.matrix --json ([^)]+)\)", text) + re.findall(r"test-matrix CELLS=(\w\S*)", text)
