@@ -183,9 +183,10 @@ test-simulation: $(INSTALLED) ## simulate workers, faults and time: a seed alway
 	@$(BIN)/python -m tests.simulation $(if $(HOURS),--hours $(HOURS)) $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
 
 # Instructions, because times depend on the other work of a machine. Counted on the default Python and on the other one.
-test-instructions: $(INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_INSTALLED)) ## compare the instructions of sending and running a task with those recorded (two minutes)
-	@$(BIN)/python -m benchmarks.guard
-	@$(if $(OTHER_PYTHON),$(OTHER_BIN)/python -m benchmarks.guard)
+# AGAINST=main: compares with the counts of that commit on this machine instead, on the default Python only.
+test-instructions: $(INSTALLED) $(if $(AGAINST),,$(if $(OTHER_PYTHON),$(OTHER_INSTALLED))) ## compare the instructions of sending and running a task with those recorded (two minutes)
+	@$(BIN)/python -m benchmarks.guard $(if $(AGAINST),--against $(AGAINST))
+	@$(if $(AGAINST),,$(if $(OTHER_PYTHON),$(OTHER_BIN)/python -m benchmarks.guard))
 
 record-instructions: $(INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_INSTALLED)) ## record the instructions that test-instructions compares with
 	@$(BIN)/python -m benchmarks.guard --record

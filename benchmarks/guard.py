@@ -3,15 +3,20 @@
 Counts sending and work (fetch, execute, settle) of a plain task, and of a task with each feature. The recorded counts
 are in benchmarks/baselines/, one file for each version of Python and kind of processor. `--record` writes them anew:
 after a change that is meant to cost more, or after one that made something cheaper, so that it stays cheap.
+`--against COMMIT` compares with the counts of that commit instead, which it takes here: machines for which nothing is
+recorded, such as those of a public host, can compare, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -19,7 +24,7 @@ from pathlib import Path
 
 from .features import count, each
 from .instructions import CannotCount
-from .places import BENCHMARKS
+from .places import BENCHMARKS, ROOT
 
 BASELINES = BENCHMARKS / "baselines"
 RECORD = "make record-instructions"
@@ -50,15 +55,17 @@ def main() -> None:
     """Count; compare, or record."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.guard", description=__doc__)
     parser.add_argument("--record", action="store_true", help="write the counts into the baseline")
+    parser.add_argument("--against", metavar="COMMIT", help="compare with the counts of that commit on this machine")
     options = parser.parse_args()
     if problem := cannot_count():
         sys.exit(f"cannot count: {problem}") if options.record else print(f"LEFT OUT: counting instructions: {problem}")
         return
     path = BASELINES / f"{baseline_name()}.json"
-    if not options.record and not path.exists():
+    if not options.record and not options.against and not path.exists():
         print(f"LEFT OUT: comparing instructions: there is no {path.name}; record it with: {RECORD}")
         return
     try:
+        before = counted_at(options.against) if options.against else {}
         figures = measure()
     except CannotCount as error:
         sys.exit(f"cannot count: {error}")
@@ -66,15 +73,40 @@ def main() -> None:
         write(path, figures)
         print(f"{path}: {len(figures)} figures")
         return
+    if options.against:
+        print(table(figures, before))
+        fail_if_any(grown({name: now for name, now in figures.items() if name in before}, before))
+        return
     recorded = json.loads(path.read_text())
     print(table(figures, recorded["figures"]))
     if recorded["made with"] != made_with():
         different = [name for name, value in made_with().items() if recorded["made with"].get(name) != value]
         print(f"LEFT OUT: comparing instructions: other {', '.join(different)} than in {path.name} ({RECORD})")
         return
-    if failures := grown(figures, recorded["figures"]):
+    fail_if_any(grown(figures, recorded["figures"]))
+
+
+def fail_if_any(failures: Sequence[str]) -> None:
+    """End with status 1 and these lines, if there are any."""
+    if failures:
         print("", *failures, f"If that is intended, record it: {RECORD}", sep="\n")
         sys.exit(1)
+
+
+def counted_at(commit: str) -> dict[str, float]:
+    """Return the figures of another commit, counted on this machine. Raises CannotCount."""
+    with tempfile.TemporaryDirectory() as directory:
+        packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
+        if packed.returncode:
+            raise CannotCount(f"there is no commit {commit!r}: {packed.stderr.decode().strip()}")
+        subprocess.run(["tar", "-x", "-C", directory], input=packed.stdout, check=True)
+        command = [sys.executable, "-m", "benchmarks.guard", "--record"]
+        done = subprocess.run(command, cwd=directory, env=os.environ | {"PYTHONPATH": directory}, check=False)
+        path = Path(directory) / BASELINES.relative_to(ROOT) / f"{baseline_name()}.json"
+        if done.returncode or not path.exists():
+            raise CannotCount(f"the instructions of commit {commit} cannot be counted")
+        figures: dict[str, float] = json.loads(path.read_text())["figures"]
+        return figures
 
 
 def cannot_count() -> str | None:

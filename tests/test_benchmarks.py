@@ -18,6 +18,7 @@ from benchmarks.__main__ import OUR_FIGURES, PEER_FIGURES, measure
 from benchmarks.accounting import RECORD
 from benchmarks.entrance import Entrance, Pace
 from benchmarks.goals import MEASURED_APART, NEEDS_PEERS, NEEDS_VALGRIND, goals
+from benchmarks.instructions import CannotCount
 from benchmarks.peers import PEERS
 from benchmarks.report import report
 from benchmarks.results import Results, Sample
@@ -172,6 +173,25 @@ def test_counts_of_another_build_of_python_are_left_out_and_not_compared(own_bas
     guard.main()
 
     assert "LEFT OUT: comparing instructions: other compiler than in" in capsys.readouterr().out
+
+
+def test_growth_since_another_commit_fails_where_nothing_is_recorded(own_baseline, monkeypatch, capsys):
+    before = {"tags: send": 100.0, "a feature that went: send": 1.0}
+    monkeypatch.setattr(guard, "counted_at", {"main": before}.__getitem__)
+    monkeypatch.setattr(guard, "measure", lambda: {"tags: send": 104.0, "a new feature: send": 1.0})
+    monkeypatch.setattr(sys, "argv", ["guard", "--against", "main"])
+
+    with pytest.raises(SystemExit) as end:
+        guard.main()
+
+    assert end.value.code == 1
+    (failure,) = [line for line in capsys.readouterr().out.splitlines() if "recorded are" in line]
+    assert failure.startswith("tags: send: 104.0 thousand instructions, +4.0%")
+
+
+def test_unknown_commit_is_an_error_that_names_it(monkeypatch):
+    with pytest.raises(CannotCount, match="there is no commit 'no-such-commit'"):
+        guard.counted_at("no-such-commit")
 
 
 def test_counting_is_left_out_where_there_is_no_valgrind():
