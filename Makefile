@@ -170,9 +170,15 @@ test-matrix: ## run the tests on each combination of Python, Django, redis-py an
 test-sid: ## run the tests on the newest Python and Redis, in a Debian sid that this makes (needs root and debootstrap)
 	@sh tools/debian_sid.sh
 
+test-cells: ## run all combinations that this machine has, those of a Debian sid, too (hours)
+	@$(PYTHON) tools/run_parts.py test-matrix test-sid test-free-threaded
+
 # TAG=v0.1.0: it must be the version of the package and of the changelog.
 release-check: ## build the distributions and try them in empty environments (five minutes)
 	@$(PYTHON) -m tools.release $(if $(TAG),--tag $(TAG))
+
+test-free-threaded: ## let a worker run a task on a Python without a global lock, such as 3.14t
+	@$(PYTHON) -m tools.release --free-threaded
 
 # MINUTES=240: for hours, with further seeds. ONLY=kills SEED=7: one scenario, from that seed.
 test-faults: $(INSTALLED) ## break servers, networks and processes under load and check what became of each call (8 minutes)
@@ -301,4 +307,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark docs environments test test-default test-other test-matrix test-sid test-django60 test-django-suite release-check test-instructions record-instructions test-faults test-simulation test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-shards bench-spark
+.PHONY: help demo demo-spark docs environments test test-default test-other test-matrix test-sid test-cells test-free-threaded test-django60 test-django-suite release-check test-instructions record-instructions test-faults test-simulation test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-shards bench-spark

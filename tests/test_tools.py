@@ -7,6 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import django
+import pytest
+
+from tools import matrix
+from tools.release import try_project
+
 ROOT = Path(__file__).parents[1]
 MAKEFILE = """
 fails:
@@ -59,3 +65,34 @@ def test_whole_passes_when_every_part_does(tmp_path: Path):
     status, _ = run_parts(tmp_path, "checks", "passes")
 
     assert status == 0
+
+
+@pytest.mark.slow
+def test_project_that_tries_a_release_runs_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("DJANGO_SETTINGS_MODULE")
+
+    assert try_project(tmp_path, Path(sys.executable), django.__version__) == "a worker ran the task: receipt 7"
+
+
+def test_list_of_combinations_downloads_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def run(command: list[str]) -> None:
+        raise AssertionError(command)
+
+    monkeypatch.setattr(matrix, "run", run)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(matrix, "find_python", lambda version: "python")
+
+    assert matrix.show(matrix.cells([])) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if "no redis-server" in line] == [
+        cell.name for cell in matrix.cells(["redis-7.0", "redis-8.0"])
+    ]
+
+
+def test_python_with_a_global_lock_is_none_without(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+    assert matrix.find_python(own).endswith(f"python{own}")
+    with pytest.raises(matrix.Missing, match=f"no Python {own}t with venv"):
+        matrix.find_python(f"{own}t")

@@ -46,8 +46,14 @@ git ls-files -z --cached --others --exclude-standard | xargs -0 ls -d 2>/dev/nul
 cp /etc/resolv.conf /etc/hosts "$SID/etc/"
 # Certificate authorities of a proxy, where there is one.
 test ! -e /etc/ssl/certs/ca-certificates.crt || cp /etc/ssl/certs/ca-certificates.crt "$SID/etc/ssl/certs/own.crt"
+if [ -e "${DJANGO_MAIN:-}" ]; then # outside of the root
+    copy=/tmp/$(basename "$DJANGO_MAIN")
+    rm -rf "${SID:?}$copy"
+    cp -R "$DJANGO_MAIN" "$SID$copy"
+    DJANGO_MAIN=$copy
+fi
 export SID
 exec unshare --mount --fork sh -eu -c '
     for part in proc sys dev; do mount --rbind "/$part" "$SID/$part"; done
     exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 CI="${CI:-}" CELLS="${CELLS:-}" ARGS="${ARGS:-}" \
-        PIP_CERT=/etc/ssl/certs/own.crt chroot "$SID" sh /project/tools/debian_sid.sh inside'
+        DJANGO_MAIN="${DJANGO_MAIN:-}" PIP_CERT=/etc/ssl/certs/own.crt chroot "$SID" sh /project/tools/debian_sid.sh inside'

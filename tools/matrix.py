@@ -100,7 +100,9 @@ class Cell:
         """Return the pins of constraints.txt with the versions of this combination."""
         lines = (ROOT / "constraints.txt").read_text().splitlines()
         kept = [line for line in lines if not re.match(r"(django|redis|django-redis)==", line)]
-        django = f"django @ {os.environ['DJANGO_MAIN']}" if self.django == "main" else f"django=={self.django}.*"
+        main = os.environ.get("DJANGO_MAIN", "")
+        url = Path(main).resolve().as_uri() if Path(main).exists() else main
+        django = f"django @ {url}" if self.django == "main" else f"django=={self.django}.*"
         return "\n".join([*kept, django, f"redis=={self.redis_py}.*", ""])
 
 
@@ -112,13 +114,16 @@ def run(command: list[str]) -> None:
 
 
 def find_python(version: str) -> str:
-    """Return a Python of that version that can make environments. Raises Missing."""
+    """Return a Python of that version ("3.14t" is free-threaded) that can make environments. Raises Missing."""
     candidates = [f"python{version}"]
     if shutil.which("pyenv"):
         newest = subprocess.run(["pyenv", "latest", version], capture_output=True, text=True).stdout.strip()
         prefix = subprocess.run(["pyenv", "prefix", newest], capture_output=True, text=True).stdout.strip()
         candidates.append(f"{prefix}/bin/python")
-    program = "import sys, ensurepip; print('%d.%d' % sys.version_info[:2])"
+    program = (
+        "import sys, sysconfig, ensurepip;"
+        "print('%d.%d' % sys.version_info[:2] + 't' * bool(sysconfig.get_config_var('Py_GIL_DISABLED')))"
+    )
     for candidate in candidates:
         try:
             done = subprocess.run([candidate, "-c", program], capture_output=True, text=True)
@@ -178,6 +183,8 @@ def show(chosen: list[Cell]) -> int:
     for cell in chosen:
         lacks = []
         for find, what in ((find_python, cell.python), (find_server, cell.server)):
+            if what in WHEELS:  # downloaded when it is used
+                continue
             try:
                 find(what)
             except Missing as missing:

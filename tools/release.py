@@ -2,6 +2,8 @@
 
     python3 -m tools.release              build and try
     python3 -m tools.release --tag v0.1.0 the same; the package and CHANGELOG.md must have the version of the tag
+    python3 -m tools.release --free-threaded
+                                          try the clone on a Python without a global lock, such as 3.14t
 
 Each distribution is built twice, and both must be the same bytes. Then it is installed into an empty environment
 outside the clone, where a new project sends a task to a server in a wheel, a worker runs it, and the result is read.
@@ -27,6 +29,7 @@ TOOLS = ROOT / ".venv-release"
 DIST = ROOT / "dist"
 REQUIREMENTS = ("build==1.6.1", "check-wheel-contents==0.6.3", "twine==7.0.0")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
+FREE_THREADED = ("3.15t", "3.14t")
 #: A migration cannot be imported by its name. Spark finds its data source by the name of a module beside the package.
 EXPECTED = "W004,W009"
 
@@ -42,11 +45,14 @@ PROJECT = {
         """,
     "shop/__init__.py": "",
     "shop/tasks.py": """
+        import sys, sysconfig
         from rsmq_django.tasks import task
 
         @task(timeout_s=30)
         def receipt(number: int) -> str:
-            return f"receipt {{number}}"
+            # A module in C that is not made for it turns the global lock on.
+            assert not sysconfig.get_config_var("Py_GIL_DISABLED") or not sys._is_gil_enabled()
+            return f"receipt {number}"
         """,
     "try_it.py": """
         import os, django
@@ -56,7 +62,10 @@ PROJECT = {
         from shop.tasks import receipt
         call_command("check")
         sent = receipt.enqueue(7)
-        call_command("rsmq_worker", burst=True, reload=False, processes=1)
+        try:
+            call_command("rsmq_worker", burst=True, reload=False, processes=1)
+        except SystemExit as end:
+            assert end.code == 0, end.code
         sent.refresh()
         assert sent.return_value == "receipt 7", sent
         print("a worker ran the task:", sent.return_value)
@@ -118,14 +127,19 @@ def try_installation(distribution: Path, python: str) -> str:
         own = directory / "environment" / "bin" / "python"
         run(own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{distribution}[embedded]")
         django = run(own, "-c", "import django; print(django.__version__)").strip()
-        for name, source in PROJECT.items():
-            path = directory / "project" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            backport = '"django_tasks", ' if django < "6" else ""
-            path.write_text(textwrap.dedent(source.format(backport=backport) if name == "settings.py" else source))
-        printed = run(own, "try_it.py", cwd=directory / "project")
-        (seen,) = (line for line in printed.splitlines() if line.startswith("a worker ran"))
-        return f"Django {django}: {seen}"
+        return f"Django {django}: {try_project(directory / 'project', own, django)}"
+
+
+def try_project(directory: Path, python: Path, django: str) -> str:
+    """Let a worker of a new project run a task. Returns the line that says so."""
+    for name, source in PROJECT.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        backport = '"django_tasks", ' if django < "6" else ""
+        path.write_text(textwrap.dedent(source.format(backport=backport) if name == "settings.py" else source))
+    printed = run(python, "try_it.py", cwd=directory)
+    (seen,) = (line for line in printed.splitlines() if line.startswith("a worker ran"))
+    return seen
 
 
 def try_demo(distribution: Path, python: str) -> str:
@@ -150,12 +164,29 @@ def pythons() -> dict[str, str]:
     return {version: found[version] for version in (min(found, key=PYTHONS.index), max(found, key=PYTHONS.index))}
 
 
+def try_free_threaded() -> int:
+    """Let a worker of the clone run a task on a Python without a global lock. Returns the exit status."""
+    for version in FREE_THREADED:
+        try:
+            python = find_python(version)
+        except Missing:
+            continue
+        print(f"Python {version}, {try_installation(ROOT, python)}")
+        return 0
+    print(f"SKIPPED the trial without a global lock: no Python {' or '.join(FREE_THREADED)} with venv")
+    return 1 if os.environ.get("CI") else 0
+
+
 def main() -> int:
     """Build and try; print what was seen."""
     parser = argparse.ArgumentParser(description="Build the distributions and try them.")
     parser.add_argument("--tag", help="the tag of the release, like v0.1.0")
-    tag = parser.parse_args().tag
+    parser.add_argument("--free-threaded", action="store_true", help="only try the clone without a global lock")
+    options = parser.parse_args()
+    tag = options.tag
     try:
+        if options.free_threaded:
+            return try_free_threaded()
         if tag:
             check_tag(tag)
         built = build()
