@@ -5,7 +5,6 @@ import re
 import secrets
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,21 +16,10 @@ from example_project.flightboard.departures import read_departures
 from example_project.flightboard.replay import parse_day
 from tests.support import wait_until
 
+from .demo_process import BLIZZARD, demo_command, demo_environment, read_until
 from .test_stage import is_alive
 
-REPOSITORY = Path(__file__).parents[2]
-BLIZZARD = "2013-02-08"
 FLIGHTS = 60
-
-
-def demo_command(*arguments: str) -> list[str]:
-    return [sys.executable, str(REPOSITORY / "manage.py"), "rsmq_demo", *arguments]
-
-
-def demo_environment(**changes: str) -> dict[str, str]:
-    """Return an environment in which the demo runs with its own settings, as from a shell."""
-    ours = ("DJANGO_SETTINGS_MODULE", "RSMQ_TEST_URL", "RSMQ_URL", "RSMQ_STATE_DIR")
-    return {name: value for name, value in os.environ.items() if name not in ours} | {"COLUMNS": "120"} | changes
 
 
 def run_once(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -73,17 +61,6 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.wait()
     assert process.stdout is not None
     process.stdout.close()
-
-
-def read_until(process: subprocess.Popen[str], words: str) -> str:
-    """Return what the demo printed up to the line with `words`."""
-    assert process.stdout is not None
-    lines: list[str] = []
-    for line in process.stdout:
-        lines.append(line)
-        if words in line:
-            return "".join(lines)
-    raise AssertionError(f"the demo ended without saying {words!r}:\n" + "".join(lines))
 
 
 @pytest.mark.slow
