@@ -29,7 +29,15 @@ PROMTOOL = shutil.which("promtool")
 NEEDS_PROMTOOL = pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing (Debian: apt-get install prometheus)")
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 #: Alerts that must not be lost.
-ALERTS = ("RsmqQueueLate", "RsmqNoWorker", "RsmqDeadLetters", "RsmqLeasesLost", "RsmqTicksMissed", "RsmqServerDown")
+ALERTS = (
+    "RsmqQueueLate",
+    "RsmqNoWorker",
+    "RsmqDeadLetters",
+    "RsmqLeasesLost",
+    "RsmqTicksMissed",
+    "RsmqServerDown",
+    "RsmqEventsLost",
+)
 
 
 def rules() -> dict[str, str]:
@@ -54,7 +62,7 @@ def expressions() -> dict[str, str]:
 
 
 @pytest.fixture
-def exported(settings: Any, server: PrivateServer) -> dict[str, frozenset[str]]:
+def exported(settings: Any, server: PrivateServer, db: None) -> dict[str, frozenset[str]]:
     """The labels of each metric that a scrape exports."""
     settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}}}
     found: dict[str, frozenset[str]] = {}
@@ -236,6 +244,8 @@ WORKERS = 'rsmq_queue_workers{connection="default",queue="mail"}'
 SLOTS = 'rsmq_worker_slots{connection="default",queues="%s",kind="%s",state="%s"}'
 AGE = 'rsmq_queue_oldest_ready_seconds{connection="default",queue="%s"}'
 ATTEMPTS = 'rsmq_attempts_total{connection="default",queue="mail",task="shop.send",outcome="%s"}'
+SUCCESS = 'rsmq_pipeline_last_success_timestamp_seconds{step="%s"}'
+BURN = 'rsmq_slo_burn_rate{queue="mail",objective="success",window="%s"}'
 OF_MAIL, OF_TASK = {"queue": "mail"}, {"queue": "mail", "task": "shop.send"}
 
 
@@ -255,6 +265,17 @@ OF_MAIL, OF_TASK = {"queue": "mail"}, {"queue": "mail", "task": "shop.send"}
         ("RsmqDeadLetters", {ATTEMPTS % "dead": "0x50 1x10", ATTEMPTS % "discarded": "0x60"}, OF_TASK),
         ("RsmqDeadLetters", {ATTEMPTS % "dead": "7x60", ATTEMPTS % "lost": "0x50 1x10"}, None),
         ("RsmqLeasesLost", {ATTEMPTS % "lost": "0x50 1x10"}, OF_TASK),
+        ("RsmqPipelineLate", {"rsmq_pipeline_lag_seconds": "7200x60"}, {}),
+        ("RsmqPipelineLate", {"rsmq_pipeline_lag_seconds": "900x60"}, None),
+        ("RsmqPipelineFailing", {SUCCESS % "publish": "-9000x60"}, {"step": "publish"}),
+        ("RsmqPipelineFailing", {SUCCESS % "dlq": "-9000x60"}, None),
+        ("RsmqEventLogFull", {"rsmq_pipeline_log_fill": "0.6x60"}, {}),
+        ("RsmqEventLogFull", {"rsmq_pipeline_log_fill": "0.2x60"}, None),
+        ("RsmqEventsLost", {"rsmq_events_lost_total": "0x50 1x10"}, {}),
+        ("RsmqEventsLost", {"rsmq_events_lost_total": "7x60"}, None),
+        ("RsmqBudgetBurns", {BURN % "1h": "15x60"}, OF_MAIL | {"window": "1h"}),
+        ("RsmqBudgetBurns", {BURN % "1h": "7x60", BURN % "6h": "7x60"}, OF_MAIL | {"window": "6h"}),
+        ("RsmqBudgetBurns", {BURN % "1h": "14x60", BURN % "6h": "5x60", BURN % "3d": "20x60"}, None),
         ("RsmqTicksMissed", {'rsmq_schedule_overdue_seconds{schedule="hourly"}': "180x60"}, {"schedule": "hourly"}),
         ("RsmqTicksMissed", {'rsmq_schedule_overdue_seconds{schedule="hourly"}': "0x60"}, None),
     ],
@@ -294,7 +315,7 @@ def test_workers_are_scaled_by_busy_slots_of_processes_that_consume_the_queue(tm
 
 @NEEDS_PROMTOOL
 def test_all_panels_show_something_for_a_project_that_has_run_tasks(
-    tmp_path: Path, settings: Any, server: PrivateServer
+    tmp_path: Path, settings: Any, server: PrivateServer, db: None
 ) -> None:
     settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}}, "QUEUES": {"mail": {}}}
     client = get_client()

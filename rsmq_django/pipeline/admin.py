@@ -22,11 +22,13 @@ from ..admin.naming import question
 from ..admin.redaction import redact
 from ..admin.site import LiveAdmin, PlainChangeList
 from ..conf.settings import get_settings
+from ..core.errors import RsmqError
 from ..spark.burn import ALARMS
 from ..spark.runs import DONE
 from . import history
 from .charts import DEFAULT_SPAN, SPANS, begin_of, charts_of
 from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
+from .state import MOST_CLOCK_S, LogHealth, lost_events, project_log, published_steps
 
 #: Maximum number of dead letters per redrive request, which keeps the request short.
 MOST_REDRIVEN = 1000
@@ -244,6 +246,16 @@ def _target(advice: CapacityAdvice) -> dict[str, str]:
     return {"share": _share(advice.quantile), "time": f"{as_figure(advice.wait_target_s, 'g')} s"}
 
 
+def _clock_of(log: LogHealth) -> str:
+    """Return a sentence about a clock that is wrong; "" for one that is right."""
+    if log.ahead_s > MOST_CLOCK_S:
+        return _("The newest event is dated in the future, as are all events until then: see rsmq_pipeline doctor.")
+    if abs(log.clock_s) <= MOST_CLOCK_S:
+        return ""
+    text = _("%(time)s ahead of this machine") if log.clock_s > 0 else _("%(time)s behind this machine")
+    return text % {"time": as_duration(abs(log.clock_s))}
+
+
 def _share(share: float) -> str:
     return f"{as_figure(100 * share, '.3g')} %"
 
@@ -328,8 +340,26 @@ class QueueDepthAdmin(HistoryAdmin):
 class PipelineRunAdmin(HistoryAdmin):
     """Runs of the pipeline, with lost events."""
 
+    change_list_template = "admin/rsmq/history/runs.html"
     list_display = ("started_in_utc", "step", "outcome", "took", "rows_in", "rows_out", "lost")
     list_filter = ("step", "exit_code")
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """Show the health of the pipeline above its runs."""
+        self.demand_view(request)
+        try:
+            log = project_log()
+        except RsmqError:
+            log = None
+        health = {
+            "log": log,
+            "lag": log and as_duration(log.lag_s),
+            "share": log and _share(log.fill),
+            "clock": log and _clock_of(log),
+            "lost": lost_events(),
+            "steps": [(step, one_line(redact(step.error), 200)) for step in published_steps()],
+        }
+        return super().changelist_view(request, {**health, **(extra_context or {})})
 
     @admin.display(description=gettext_lazy("started (UTC)"), ordering="started_at")
     def started_in_utc(self, run: PipelineRun) -> str:

@@ -11,3 +11,5 @@ class PipelineConfig(AppConfig):
     label = "rsmq_pipeline"
     verbose_name = gettext_lazy("RSMQ history")
     default_auto_field = "django.db.models.BigAutoField"
+    #: Read by telemetry.metrics at each scrape.
+    rsmq_metrics = "rsmq_django.pipeline.metrics.pipeline_metrics"

@@ -28,6 +28,7 @@ from ..spark.runs import DAYS_READ, read_runs
 from ..spark.schemas import EVENTS, TABLES
 from ..spark.server import Server
 from ..spark.transfer import is_latest_log, read_offset
+from .state import MOST_CLOCK_S, LogHealth, StepState, log_state, steps_of
 
 OLDEST_JAVA = 17
 #: A log that is this full may be trimmed before the next run.
@@ -53,6 +54,7 @@ class Lag:
     length: int
     #: Entries that were trimmed before they were archived, and are not recorded as lost yet.
     lost_unseen: int
+    log: LogHealth
     #: The log no longer contains the archive's position: it was recreated, or a failover lost its end.
     is_reset: bool = False
     #: The latest batch is of another log: of another server, or of a log that was deleted since.
@@ -85,13 +87,14 @@ def read_lag(config: JobConfig, server: Server) -> Lag:
     end = read_offset(table, stream, log)
     found = server.run(step(stream, after=end["id"], most=1))
     is_other = not is_latest_log(table, stream, log)
-    length = server.ask_one("XLEN", stream)
+    log_now = log_state(server.client, after=end["id"])
+    length = log_now.length
     if id_order(found.newest_id) < id_order(end["id"]) or 0 <= found.added < end["n"]:
-        return Lag(length, length, 0, is_reset=True, is_other=is_other)
+        return Lag(length, length, 0, log_now, is_reset=True, is_other=is_other)
     if end["n"] < 0 or found.added < 0:
-        return Lag(length, length, 0, is_other=is_other)
+        return Lag(length, length, 0, log_now, is_other=is_other)
     lost = max(0, found.gone - end["n"])
-    return Lag(max(0, found.added - end["n"] - lost), length, lost, is_other=is_other)
+    return Lag(max(0, found.added - end["n"] - lost), length, lost, log_now, is_other=is_other)
 
 
 def unarchived_connections() -> list[str]:
@@ -239,7 +242,9 @@ def _redis(config: JobConfig, server: Server) -> Iterator[CheckResult]:
     if isinstance(reply, list) and len(reply) == 2 and reply[1] not in (b"noeviction", b""):
         hint = "Set it to noeviction: Redis may evict queues and logs when its memory is full."
         yield CheckResult("problem", f"maxmemory-policy is {reply[1].decode()}", hint)
-    lost = sum(run.lost for run in read_runs(config.find_lake()))
+    runs = read_runs(config.find_lake())
+    yield from _late_steps(steps_of(runs))
+    lost = sum(run.lost for run in runs)
     if lost:
         hint = "Run the archive more often, or raise RSMQ['EVENTS']['MAX_LENGTH']."
         yield CheckResult("warning", f"{lost:,} events were lost in the last {DAYS_READ} days", hint)
@@ -261,4 +266,37 @@ def _lag(config: JobConfig, server: Server) -> Iterator[CheckResult]:
         yield CheckResult("problem", text, "Find the cause; then: rsmq_pipeline archive --accept-reset")
     state: Literal["ok", "warning"] = "warning" if lag.entries > FULL_SHARE * most else "ok"
     hint = more_often if state == "warning" else ""
-    yield CheckResult(state, f"{lag.entries:,} events not archived yet; the log holds up to {most:,}", hint)
+    oldest = f", the oldest for {as_age(lag.log.lag_s)}" if lag.entries else ""
+    yield CheckResult(state, f"{lag.entries:,} events not archived yet{oldest}; the log holds up to {most:,}", hint)
+    yield from _clock(lag.log)
+
+
+def _clock(log: LogHealth) -> Iterator[CheckResult]:
+    if abs(log.clock_s) > MOST_CLOCK_S:
+        direction = "ahead of" if log.clock_s > 0 else "behind"
+        text = f"the clock of Redis is {as_age(abs(log.clock_s))} {direction} that of this machine"
+        yield CheckResult("warning", text, "Synchronize the clocks (NTP): times of events are those of Redis.")
+    if log.ahead_s > MOST_CLOCK_S:
+        text = f"the newest event is dated {as_age(log.ahead_s)} after the clock of Redis, as are all events until then"
+        hint = (
+            "Its clock was ahead. After more than an hour, the archive begins the log again when it has trimmed all "
+            "of it: stop the workers during a run if events never pause."
+        )
+        yield CheckResult("warning", text, hint)
+
+
+def _late_steps(steps: Sequence[StepState]) -> Iterator[CheckResult]:
+    """Yield the steps whose latest run failed."""
+    for each in steps:
+        if each.error:
+            first = each.error.partition("\n")[0]
+            since = f"Its last success was at {each.succeeded_at:%Y-%m-%d %H:%M} UTC." if each.succeeded_at else ""
+            yield CheckResult("warning", f"the latest run of {each.step} failed: {first}", since)
+
+
+def as_age(seconds: float) -> str:
+    """Return a time in the largest unit that fits, such as "12 min"."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -17,6 +17,9 @@ from .server import Server
 from .session import batch_options
 from .transfer import StreamTransfer, Transferred
 
+#: Name under which Redis knows the position of the archive.
+READER = "archive"
+
 
 @dataclass(slots=True)
 class ArchiveJob:
@@ -72,5 +75,5 @@ class ArchiveJob:
         """Trim stored entries that no other reader needs. Only the log that was read is trimmed."""
         for stream, end in offsets.items():
             if end["id"] != BEGINNING:
-                call = trim(stream, readers_key(stream), reader="archive", finished_id=end["id"], log=end["log"])
+                call = trim(stream, readers_key(stream), reader=READER, finished_id=end["id"], log=end["log"])
                 result.trimmed += self.server.run(call)

@@ -11,8 +11,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from django.apps import apps
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
+from django.utils.module_loading import import_string
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -94,6 +96,9 @@ class RsmqCollector(Collector):
         yield from _worker_metrics(scrapes)
         yield from _schedule_metrics(scrapes)
         yield from _event_metrics(scrapes)
+        for config in apps.get_app_configs():
+            if path := getattr(config, "rsmq_metrics", ""):  # of a higher layer, and in few projects
+                yield from import_string(path)(aliases)
 
 
 def metrics(request: HttpRequest) -> HttpResponse:

@@ -1,6 +1,7 @@
 """The pages of the pipeline's history: weeks of tasks, failures to be redriven, objectives, runs."""
 
 import datetime as dt
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,28 @@ def test_stock_lists_show_rows_and_no_secrets(browser: Browser, history: None):
         assert b"hunter2" not in page.content + one.content
         assert browser.post(f"{ROOT}{name}/{row.pk}/delete/", {"post": "yes"}).status_code == 403
         assert browser.post(f"{ROOT}{name}/add/", {}).status_code == 403
+
+
+def test_health_of_the_pipeline_is_shown_above_its_runs(browser: Browser, history: None, mail: Queue):
+    mail.client.connection.exchange([("XADD", "rsmq::events", f"{round(1000 * time.time()) - 7_230_000}-0", "v", "x")])
+    PipelineRun.objects.create(
+        run_id="r2", step="archive", started_at=timezone.now() - dt.timedelta(hours=4), seconds=3, rows_in=1,
+        rows_out=1, lost=0, exit_code=0, offsets={"rsmq::events": {"lost": 4}},
+    )  # fmt: skip
+
+    page = browser.get(f"{ROOT}pipelinerun/")
+    text = text_of(page)
+
+    assert "Lag of the archive 2 h" in text and "1 events" in text and "Lost events 4" in text
+    (step,) = page.context["steps"]
+    assert (step[0].step, "no connection to" in step[1], "hunter2" in text) == ("archive", True, False)
+    assert "3 h ago" in text, "the last success"
+
+
+def test_health_is_shown_without_redis(browser: Browser, history: None, settings: Any):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": "redis://127.0.0.1:1/0", "TIMEOUT_S": 0.5}}}
+
+    assert "Redis does not answer" in text_of(browser.get(f"{ROOT}pipelinerun/"))
 
 
 def test_it_is_not_shown_without_permission(browser_of: Callable[..., Browser], history: None):

@@ -2,15 +2,19 @@
 
 import datetime as dt
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from rsmq_django.core.stats.histogram import Histogram
 from rsmq_django.spark.events import SCHEMA
 from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.options import DEFAULT_URL_VARIABLE
 from rsmq_django.spark.schemas import EVENTS, FAILURES, HOURLY
+from tests.redis_server import PrivateServer
 
 DAY = dt.date(2026, 11, 18)
 NOON = dt.datetime(2026, 11, 18, 12, tzinfo=dt.UTC)
@@ -67,3 +71,21 @@ def write_events(lake: Lake, rows: list[dict[str, Any]]) -> None:
     """Write events as a batch of the archive would."""
     empty = dict.fromkeys(column.name for column in SCHEMA)
     lake.append(EVENTS, DAY, [empty | row for row in rows])
+
+
+@pytest.fixture
+def pipeline(lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the command; return its exit status and what it said."""
+    # The command sets it, for the Spark that it starts; this puts it back after the test.
+    monkeypatch.setenv(DEFAULT_URL_VARIABLE, server.url)
+
+    def run(*words: str, **options: Any) -> tuple[int, str]:
+        out = StringIO()
+        options = {"lake": str(lake.root), **options}
+        try:
+            call_command("rsmq_pipeline", *words, stdout=out, stderr=out, **options)
+        except SystemExit as ended:
+            return int(ended.code or 0), out.getvalue()
+        return 0, out.getvalue()
+
+    return run

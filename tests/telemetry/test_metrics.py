@@ -55,7 +55,7 @@ def at(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
 
 
 @pytest.fixture(autouse=True)
-def project(settings: Any, server: PrivateServer) -> None:
+def project(settings: Any, server: PrivateServer, db: None) -> None:
     settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}}, "QUEUES": {"mail": {}}}
 
 

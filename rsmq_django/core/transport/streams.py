@@ -7,6 +7,7 @@ exactly how many it missed.
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,16 @@ def trim(
     return Call("queue/bulk/trim", (stream, readers), (reader, finished_id, silent_ms, log), int, repeatable=True)
 
 
+def first_after(stream: str, *, after: str) -> Call[str]:
+    """Return the call that reads the id of the first entry after an id; "" without one."""
+    return Call("XRANGE", (stream,), (f"({after}", "+", "COUNT", 1), _read_id, repeatable=True)
+
+
+def position_of(stream: str, reader: str) -> Call[str]:
+    """Return the call that reads the last id that a reader has finished, as it told trim(); BEGINNING without one."""
+    return Call("HGET", (readers_key(stream),), (reader,), _read_position, repeatable=True)
+
+
 def readers_key(stream: str) -> str:
     """Return the key of the hash of a stream's readers."""
     return f"{stream}:readers"
@@ -73,3 +84,12 @@ def id_order(entry_id: str) -> tuple[int, int]:
 def _read_step(reply: list[Any]) -> StreamStep:
     entries, last_id, added, gone, newest_id, log = reply
     return StreamStep(entries, last_id.decode("ascii"), added, gone, newest_id.decode("ascii"), log.decode())
+
+
+def _read_id(reply: list[Any]) -> str:
+    return reply[0][0].decode("ascii") if reply else ""
+
+
+def _read_position(reply: bytes | None) -> str:
+    found = re.match(rb"(\d+-\d+)@", reply or b"")
+    return found[1].decode("ascii") if found else BEGINNING

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.db import connections
 
 from ..arguments import SuggestingCommand
 
@@ -39,11 +41,13 @@ class Command(SuggestingCommand):
         if options["once"]:
             self.stdout.write(generate_latest(registry()).decode(), ending="")
             return
+        served = registry()
+        served.register(_LastCollector())
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         try:
-            server, thread = start_http_server(options["port"], options["host"], registry())
+            server, thread = start_http_server(options["port"], options["host"], served)
         except OSError as error:
             raise CommandError(f"cannot listen on {options['host']}:{options['port']}: {error.strerror}") from error
         host, port = server.server_address[:2]
@@ -53,3 +57,11 @@ class Command(SuggestingCommand):
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _LastCollector:
+    """Closes the database connections of the thread of a scrape, which no later scrape uses."""
+
+    def collect(self) -> Iterator[Any]:
+        connections.close_all()
+        return iter(())

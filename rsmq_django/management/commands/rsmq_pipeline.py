@@ -25,8 +25,9 @@ from ...core.texts import printable, printable_lines
 from ...core.transport.handshake import set_process_role
 from ...pipeline.config import export_address, find_lake, job_config, require_tables
 from ...pipeline.dry_run import DRY_RUNS, StepOptions
-from ...pipeline.health import examine, find_java, not_archived, read_lag, unarchived_connections
+from ...pipeline.health import Lag, as_age, examine, find_java, not_archived, read_lag, unarchived_connections
 from ...pipeline.meter import Meter
+from ...pipeline.state import steps_of
 from ...queues import get_client
 from ...spark.bulk import resume
 from ...spark.config import JobConfig
@@ -272,12 +273,10 @@ class Command(SuggestingCommand):
         runs = read_runs(config.find_lake())
         code = FAILED if lag.is_reset else LOST_DATA if lag.lost_unseen else DONE
         if self.options["json"]:
-            newest = {run.step: json.loads(run.to_json()) for run in reversed(runs)}
-            self.stdout.write(
-                json.dumps({"lag": lag.entries, "lost": lag.lost_unseen, "reset": lag.is_reset, "runs": newest})
-            )
+            self._status_as_json(lag, runs)
             return code
-        self.stdout.write(f"{lag.entries:,} events not archived yet")
+        oldest = f", the oldest for {as_age(lag.log.lag_s)}" if lag.entries else ""
+        self.stdout.write(f"{lag.entries:,} events not archived yet{oldest}; the log is {lag.log.fill:.0%} full")
         if lag.is_reset:
             self.stdout.write(self.style.ERROR("the log no longer contains the archive's position, see doctor"))
         if lag.lost_unseen:
@@ -287,6 +286,14 @@ class Command(SuggestingCommand):
             started = f"{dt.datetime.fromisoformat(run.started_at):%Y-%m-%d %H:%M:%S} UTC"
             self.stdout.write(f"{name:10} {started} {run.seconds:8.1f} s  {printable(state)}")
         return code
+
+    def _status_as_json(self, lag: Lag, runs: list[StepRun]) -> None:
+        state = {"lag": lag.entries, "lag_s": round(lag.log.lag_s, 3), "log_fill": lag.log.fill}
+        state |= {"clock_s": round(lag.log.clock_s, 3), "lost": lag.lost_unseen, "reset": lag.is_reset}
+        successes = {step.step: step.succeeded_at for step in steps_of(runs)}
+        done: dict[str, Any] = {step: at.isoformat() if at else None for step, at in successes.items()}
+        newest = {run.step: json.loads(run.to_json()) for run in reversed(runs)}
+        self.stdout.write(json.dumps(state | {"last_success": done, "runs": newest}))
 
     def _doctor(self, config: JobConfig) -> int:
         worst = DONE

@@ -1,0 +1,130 @@
+"""The state of the pipeline in figures, for the command, pages and metrics: lag, log, clock and steps.
+
+The log is read from Redis with a few short commands, the runs of steps from the lake or from the database.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import Max, Q
+from django.utils import timezone
+
+from ..conf.settings import get_settings
+from ..core import Client
+from ..core.keys import events_key
+from ..core.stats.events import state as read_log_state
+from ..core.transport.streams import first_after, id_order, position_of
+from ..queues import get_client
+from ..spark.archive import READER
+from ..spark.runs import StepRun
+
+if TYPE_CHECKING:
+    from .models import PipelineRun
+
+#: Clocks that differ by less agree.
+MOST_CLOCK_S = 5.0
+
+__all__ = ["LogHealth", "StepState", "log_state", "lost_events", "published_steps", "steps_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogHealth:
+    """The state of the event log. Times are those of the server."""
+
+    #: Seconds since the oldest event was logged that is not archived; 0 without one.
+    lag_s: float
+    #: Events in the log, and their share of MAX_LENGTH.
+    length: int
+    fill: float
+    #: By how much the server's clock is ahead of this machine's.
+    clock_s: float
+    #: By how much the newest event is dated after the server's clock, which was set back: later events get its time.
+    ahead_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """The latest run of a step, and the end of its last successful one; None if none is known."""
+
+    step: str
+    started_at: dt.datetime
+    seconds: float
+    error: str
+    succeeded_at: dt.datetime | None
+
+
+def log_state(client: Client, *, after: str | None = None) -> LogHealth:
+    """Return the state of the log. `after` is the last archived id; None: the one that the archive told Redis."""
+    stream = events_key(client.namespace)
+    if after is None:
+        after = client.run(position_of(stream, READER))
+    begin = time.time()
+    ((seconds, micros),) = client.connection.exchange([("TIME",)])
+    now_s, here_s = int(seconds) + int(micros) / 1e6, (begin + time.time()) / 2
+    oldest, log = client.run(first_after(stream, after=after)), client.run(read_log_state(client.namespace))
+    lag_s = max(0.0, now_s - id_order(oldest)[0] / 1000) if oldest else 0.0
+    ahead_s = max(0.0, log.newest_ms / 1000 - now_s) if log.newest_ms else 0.0
+    return LogHealth(lag_s, log.events, log.events / get_settings().events.length, now_s - here_s, ahead_s)
+
+
+def project_log() -> LogHealth:
+    """Return the state of the log that this project archives. Raises RsmqError when Redis does not answer."""
+    return log_state(get_client(get_settings().pipeline.connection))
+
+
+# -- Runs -------------------------------------------------------------------------------------------------------------
+
+
+def steps_of(runs: Iterable[StepRun]) -> list[StepState]:
+    """Return the state of each step from runs in the lake, newest first."""
+    newest: dict[str, StepRun] = {}
+    good: dict[str, StepRun] = {}
+    for run in runs:
+        newest.setdefault(run.step, run)
+        if not run.error:
+            good.setdefault(run.step, run)
+
+    def state(run: StepRun) -> StepState:
+        begin, done = dt.datetime.fromisoformat(run.started_at), good.get(run.step)
+        return StepState(run.step, begin, run.seconds, run.error, _end_of(done) if done else None)
+
+    return [state(newest[name]) for name in sorted(newest)]
+
+
+def published_steps() -> list[StepState]:
+    """Return the state of each step from the database: as of the last publishing."""
+    from .models import PipelineRun
+
+    about = {"newest": Max("started_at"), "good": Max("started_at", filter=Q(error=""))}
+    times: list[Any] = list(PipelineRun.objects.order_by("step").values("step").annotate(**about))
+    wanted = {at for row in times for at in (row["newest"], row["good"]) if at}
+    runs = {(run.step, run.started_at): run for run in PipelineRun.objects.filter(started_at__in=wanted)}
+    found = []
+    for row in times:
+        step = row["step"]
+        run, good = runs[step, row["newest"]], runs.get((step, row["good"]))
+        found.append(StepState(step, _aware(run.started_at), run.seconds, run.error, _end_of(good) if good else None))
+    return found
+
+
+def lost_events() -> int:
+    """Return the events that the archive has counted as lost since the log was created, as of the last publishing."""
+    from .models import PipelineRun
+
+    run = PipelineRun.objects.filter(step="archive", error="").first()
+    return sum(offset.get("lost", 0) for offset in run.offsets.values()) if run else 0
+
+
+def _end_of(run: StepRun | PipelineRun) -> dt.datetime:
+    begin = run.started_at
+    begin = _aware(begin) if isinstance(begin, dt.datetime) else dt.datetime.fromisoformat(begin)
+    return begin + dt.timedelta(seconds=run.seconds)
+
+
+def _aware(when: dt.datetime) -> dt.datetime:
+    return when if timezone.is_aware(when) else timezone.make_aware(when, timezone.get_default_timezone())
