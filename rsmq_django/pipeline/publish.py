@@ -151,7 +151,7 @@ def _publish_runs_of(table: Table, day: dt.date) -> int:
 
 def _run_values(run: StepRun) -> dict[str, Any]:
     values = asdict(run)
-    del values["id"]
+    del values["id"], values["whole_error"]
     return values | {"started_at": _database_time(dt.datetime.fromisoformat(run.started_at))}
 
 

@@ -9,6 +9,8 @@ from ..core.errors import RsmqError
 
 #: One of our errors within a Spark error, whose text contains the traceback of a Python process.
 _OURS = re.compile(r"\brsmq_django\.(?:spark|core)\.errors\.(\w+): (.+)")
+#: A line with a cause, in the stack of Java or at the end of a traceback; lines about places are indented.
+_CAUSE = re.compile(r"(?:Caused by: |: )?([A-Za-z_][\w.$]*: .+)")
 
 
 class PipelineError(RsmqError):
@@ -51,3 +53,16 @@ def as_our_error(error: Exception) -> Exception:
     name, text = found[-1]
     kind = globals().get(name, getattr(of_the_core, name, None))
     return kind(text) if isinstance(kind, type) and issubclass(kind, RsmqError) else PipelineError(text)
+
+
+def brief(error: Exception) -> str:
+    """Return an error as one sentence: our own as it is; of others their first line and their last cause.
+
+    Errors of Spark have some thirty lines of Java's stack before the cause that matters.
+    """
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, RsmqError):
+        return text
+    first, *others = filter(None, text.splitlines())
+    causes = [found[1] for line in others if (found := _CAUSE.match(line))]
+    return "; ".join(dict.fromkeys(line.strip() for line in (first, *causes[-1:])))

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .delta import Table
-from .errors import AlreadyRunning, DataLoss, as_our_error
+from .errors import AlreadyRunning, DataLoss, as_our_error, brief
 from .lake import Lake
 from .schemas import RUNS
 
@@ -37,10 +37,14 @@ class StepRun:
     offsets: dict[str, Any] = field(default_factory=dict)
     error: str = ""
     exit_code: int = DONE
+    #: The text of the error with Java's stack. It is not recorded.
+    whole_error: str = ""
 
     def to_json(self) -> str:
         """Return the run on one line."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(
+            {name: value for name, value in asdict(self).items() if name != "whole_error"}, sort_keys=True
+        )
 
 
 def record(lake: Lake, step: str, work: Callable[[StepRun], None]) -> StepRun:
@@ -53,7 +57,7 @@ def record(lake: Lake, step: str, work: Callable[[StepRun], None]) -> StepRun:
         run.exit_code = LOST_DATA if run.lost else DONE
     except Exception as raised:  # errors of Spark, the disk or Redis are recorded
         error = as_our_error(raised)
-        run.error = f"{type(error).__name__}: {error}"[:2000]
+        run.error, run.whole_error = brief(error)[:2000], f"{type(error).__name__}: {error}"
         run.exit_code = _exit_code(error)
     run.seconds = round(time.monotonic() - started, 3)
     if run.exit_code != BUSY:
@@ -81,10 +85,11 @@ def status_of(runs: Iterable[StepRun]) -> int:
 
 def as_row(run: StepRun) -> dict[str, Any]:
     """Return the row of a run."""
-    return asdict(run) | {
+    row = asdict(run) | {
         "started_at": dt.datetime.fromisoformat(run.started_at),
         "offsets": json.dumps(run.offsets, sort_keys=True),
     }
+    return {column.name: row[column.name] for column in RUNS.columns}
 
 
 def read_runs(lake: Lake, *, since: dt.date | None = None) -> list[StepRun]:

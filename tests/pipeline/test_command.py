@@ -237,11 +237,40 @@ def test_lake_of_an_earlier_version_is_refused_with_the_command_that_converts_it
 def test_refused_run_reports_what_allows_it():
     out = StringIO()
     command = Command(stdout=out, stderr=out, no_color=True)
-    command.options = {"json": False}
+    command.options = {"json": False, "verbosity": 1}
 
     command._print_run(StepRun("archive", "2026-11-18T12:00:00+00:00", error="DataLoss: 40"))
 
     assert out.getvalue().startswith("archive: DataLoss: 40\nwithout --strict, rsmq_pipeline archive counts them")
+
+
+@pytest.mark.parametrize(("verbosity", "shown"), [(1, "archive: KeyError: first\n"), (2, "archive: first\n  second\n")])
+def test_stack_of_java_is_shown_on_request_only(verbosity: int, shown: str):
+    out = StringIO()
+    command = Command(stdout=out, stderr=out, no_color=True)
+    command.options = {"json": False, "verbosity": verbosity}
+
+    run = StepRun("archive", "2026-11-18T12:00:00+00:00", error="KeyError: first", whole_error="first\nsecond")
+    command._print_run(run)
+
+    assert out.getvalue() == shown
+
+
+@pytest.mark.parametrize(
+    ("given", "conf", "level"),
+    [({}, {}, "OFF"), ({"verbosity": 2}, {}, None), ({}, {"spark.log.level": "INFO"}, "INFO")],
+)
+def test_log_of_spark_is_off_unless_it_is_wanted(
+    pipeline, settings, given: dict[str, int], conf: dict[str, str], level: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    settings.RSMQ = {**settings.RSMQ, "PIPELINE": {"SPARK_CONF": conf}}
+    used: list[str | None] = []
+    monkeypatch.setattr(Pipeline, "run", lambda self, step: used.append(self.config.conf.get("spark.log.level")))
+    monkeypatch.setattr(Command, "_print_run", lambda self, run: sys.exit(0))
+
+    pipeline("rollup", **given)
+
+    assert used == [level]
 
 
 def test_reset_that_cannot_be_accepted_yet_is_reported(

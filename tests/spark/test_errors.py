@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from rsmq_django.core.errors import QueueNotFound
-from rsmq_django.spark.errors import AlreadyRunning, LogReset, PipelineError, as_our_error
+from rsmq_django.spark.errors import AlreadyRunning, LogReset, PipelineError, as_our_error, brief
 from rsmq_django.spark.lake import Lake
-from rsmq_django.spark.runs import record
+from rsmq_django.spark.runs import StepRun, read_runs, record
 from tests.redis_server import PrivateServer
 from tests.spark.plain import PlainSpark, archive_job
 from tests.spark.samples import STREAM, log_events
@@ -19,6 +19,65 @@ TRACEBACK = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent
 {}: what went wrong; what to do
  SQLSTATE: 38000
 """
+
+OF_SPARK = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Task 0 failed 1 times: Traceback (most recent call last):
+  File "/srv/rsmq_django/spark/files.py", line 99, in write_files
+    write(path)
+OSError: [Errno 28] No space left on device
+
+\tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:572)
+
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:3129)
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/srv/rsmq_django/spark/files.py", line 99, in write_files
+    write(path)
+OSError: [Errno 28] No space left on device
+
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+\t... 1 more
+"""
+OF_JAVA = """An error occurred while calling o42.load.
+: org.apache.spark.SparkException: Job aborted
+\tat org.apache.spark.sql.Dataset.collect(Dataset.scala:1)
+Caused by: java.lang.OutOfMemoryError: Java heap space
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (
+            RuntimeError(OF_SPARK),
+            "RuntimeError: An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.; "
+            "OSError: [Errno 28] No space left on device",
+        ),
+        (
+            RuntimeError(OF_JAVA),
+            "RuntimeError: An error occurred while calling o42.load.; java.lang.OutOfMemoryError: Java heap space",
+        ),
+        (OSError("no disk"), "OSError: no disk"),
+        (KeyError(), "KeyError:"),
+        (PipelineError("first\nOSError: second"), "PipelineError: first\nOSError: second"),
+    ],
+    ids=["python", "java", "one line", "empty", "ours"],
+)
+def test_error_of_spark_is_its_first_line_and_its_last_cause(error: Exception, shown: str):
+    assert brief(error) == shown
+
+
+def test_whole_error_is_kept_for_those_who_want_it_and_not_recorded(tmp_path: Path):
+    def fail(run: StepRun) -> None:
+        raise RuntimeError(OF_JAVA)
+
+    run = record(Lake.at(tmp_path), "archive", fail)
+    (read,) = read_runs(Lake.at(tmp_path))
+
+    assert run.whole_error == f"RuntimeError: {OF_JAVA}"
+    assert "DAG" not in run.to_json() and "Dataset" not in run.to_json()
+    assert (read.error, read.whole_error) == (run.error, "")
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,8 @@ class Command(SuggestingCommand):
             export_address()
         if "archive" in names and (aliases := unarchived_connections()):
             self.stderr.write(self.style.WARNING(not_archived(aliases)))
+        if self.options["verbosity"] < 2:  # the error that ends a run is reported; Spark's log has it with Java's stack
+            config = replace(config, conf={"spark.log.level": "OFF", **config.conf})
         meter = self.meter = Meter(is_shown=False if self.options["json"] else None)
         pipeline = Pipeline(
             config,
@@ -335,7 +337,8 @@ class Command(SuggestingCommand):
         if self.options["json"]:
             self.stdout.write(run.to_json())
         elif run.error:
-            self.stderr.write(self.style.ERROR(printable_lines(f"{run.step}: {run.error}")))
+            error = run.whole_error if self.options["verbosity"] > 1 and run.whole_error else run.error
+            self.stderr.write(self.style.ERROR(printable_lines(f"{run.step}: {error}")))
             for kind, hint in HINTS.items():
                 if run.error.startswith(kind):
                     self.stderr.write(hint)
