@@ -13,7 +13,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
 from django.core import checks
 from django.core.management import CommandError, call_command
@@ -103,6 +103,19 @@ def test_call_without_a_transaction_is_a_row_as_well(greet: Task, server: Privat
 
     assert sent_names(server) == []
     assert Relay().relay_waiting() == 1
+
+
+def test_async_call_in_a_transaction_of_synchronous_code_is_a_row_of_it(greet: Task, server: PrivateServer):
+    with transaction.atomic(using=LEDGER):
+        async_to_sync(greet.aenqueue)("Ada")
+        async_to_sync(greet.aenqueue_many)([["Grace"], ["Joan"]])
+        assert rows().count() == 3
+    with transaction.atomic(using=LEDGER):
+        async_to_sync(greet.aenqueue)("Eve")
+        transaction.set_rollback(True, using=LEDGER)
+
+    assert (rows().count(), Relay().relay_waiting()) == (3, 3)
+    assert sent_names(server) == ["Ada", "Grace", "Joan"]
 
 
 async def test_async_enqueue_writes_rows_too(greet: Task, server: PrivateServer):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rsmq_django.core import Connection
 from rsmq_django.core.doctor import examine
 from rsmq_django.core.doctor.repairs import repair
 from rsmq_django.core.errors import (
@@ -16,6 +17,7 @@ from rsmq_django.core.errors import (
     QueueFull,
     WorkflowInterrupted,
 )
+from rsmq_django.core.transport.packing import packed
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import amap_tasks, call, chain, get_workflow, group, map_tasks, workflow_plan, workflow_sending
 from rsmq_django.tasks.backend import RSMQBackend
@@ -209,6 +211,29 @@ def test_workflow_that_could_not_be_cancelled_is_found_within_minutes(
 
     assert [finding.subject for finding in findings] == [key]
     assert get_workflow(caught.value.workflow_id).status().state == "cancelled"
+
+
+def test_large_workflow_goes_out_in_portions_by_bytes(double: Any, monkeypatch: pytest.MonkeyPatch):
+    sizes, arrived = list[int](), set[int]()
+    exchange = Connection.exchange
+
+    def measured(connection: Connection, commands: Any) -> Any:
+        sizes.append(len(packed(commands)))
+        return exchange(connection, commands)
+
+    def arrive(number: int, text: str) -> None:
+        assert len(text) == 60_000
+        arrived.add(number)
+
+    monkeypatch.setattr(Connection, "exchange", measured)
+    task = declare(arrive)
+    group([call(task, number, "x" * 60_000) for number in range(50)]).enqueue()
+    assert sum(sizes) > 3_000_000
+    assert max(sizes) < 1_100_000
+
+    work()
+
+    assert arrived == set(range(50))
 
 
 @pytest.mark.usefixtures("in_several_exchanges")

@@ -7,7 +7,8 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ class SocketOfAnotherKind(socket.socket):
 
 
 @contextmanager
-def silent_server(path: Path) -> Iterator[str]:
-    """Yield the URL of a server that reads nothing more after its first PING."""
+def silent_server(path: Path, then: Callable[[socket.socket], None] = lambda _: None) -> Iterator[str]:
+    """Yield the URL of a server that reads nothing more after its first PING; `then` may send something."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
@@ -46,6 +47,7 @@ def silent_server(path: Path) -> Iterator[str]:
                     accepted[0].sendall(b"+OK\r\n")
                     told += 1
             accepted[0].sendall(b"+PONG\r\n")
+            then(accepted[0])
 
         thread = threading.Thread(target=answer_until_ping)
         thread.start()
@@ -71,6 +73,28 @@ def test_server_that_stops_answering_or_reading_is_an_unknown_outcome(tmp_path: 
 
     assert isinstance(caught.value.__cause__, redis.TimeoutError)
     assert link._sock is None, "its late replies have no reader"
+
+
+def test_reply_may_take_longer_than_the_timeout_while_data_arrives(tmp_path: Path):
+    body, timeout_s = b"x" * 400_000, 1.0
+    reply = b"$%d\r\n%b\r\n" % (len(body), body)
+
+    def answer_slowly(accepted: socket.socket) -> None:
+        began_at, at, never = time.monotonic(), 0, threading.Event()
+        while at < len(reply):
+            is_late = time.monotonic() > began_at + 1.5 * timeout_s
+            piece = reply[at:] if is_late else reply[at : at + 10_000]
+            accepted.sendall(piece)
+            at += len(piece)
+            assert at < len(reply) or is_late, "the last piece is sent when the timeout is over"
+            never.wait(0 if is_late else timeout_s / 20)
+
+    with silent_server(tmp_path / "s", then=answer_slowly) as url:
+        connection = Connection(url, timeout_s=timeout_s)
+
+        assert connection.exchange([("PING",), ("ECHO", b"x")]) == [b"PONG", body]
+
+    assert connection._idle[0].wire is not None
 
 
 @contextmanager

@@ -33,11 +33,12 @@ from rsmq_django.worker.sources.topic import TopicGroupSource, make_topic_source
 from rsmq_django.worker.sources.topic_group import ConsumerState
 from rsmq_django.worker.sources.topic_steps import note_lags, run_rounds
 from rsmq_django.worker.sources.topic_wake_up import TopicWakeUp
+from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site.journal import Journal
-from tests.worker.workshop import work, working
+from tests.worker.workshop import Configure, work, working
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -484,6 +485,26 @@ def topic_source() -> TopicGroupSource:
     context = SourceContext(notifier=Notifier("w1"), poll_interval_s=1, wake=lambda: None, ends_by_itself=True)
     (source,) = make_topic_sources(None, context)
     return source
+
+
+def test_reconnect_wait_is_a_tenth_of_the_shortest_lease_while_messages_are_held(
+    configure: Configure, server: PrivateServer
+):
+    topic_task("orders", group="billing", visibility_timeout_s=10)(lambda message: None)
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        get_topic("orders").publish("a")
+        source = topic_source()
+        assert len(source.exchange(1, at_most=1)) == 1
+    waits = []
+    for _ in range(60):
+        source.backoff.next_try_at = 0.0
+        consumer_of(source).beat_at = 0.0  # so that there is something to send
+        assert source.exchange(1, at_most=1) == []
+        waits.append(source.backoff.next_try_at - time.monotonic())
+
+    assert source.backoff.is_on
+    assert max(waits) <= 1.0
 
 
 def consumer_of(source: TopicGroupSource) -> ConsumerState:

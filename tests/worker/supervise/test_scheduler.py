@@ -11,10 +11,12 @@ import pytest
 from rsmq_django import schedules
 from rsmq_django.core.errors import QueueFull
 from rsmq_django.core.tasks.schedules import tick_id
+from rsmq_django.queues import get_queue
 from rsmq_django.tasks import cron, every
 from rsmq_django.tasks.middleware import SentCall
 from rsmq_django.worker.supervise import scheduler
 from tests.redis_server import PrivateServer
+from tests.support import pass_time
 from tests.tasks.schedules import (  # noqa: F401
     DUE,
     ENTRIES,
@@ -121,6 +123,23 @@ def test_jitter_delays_the_message_and_not_the_tick(ran: list[str], server: Priv
     sent_ms = int(message_id[:10], 36) / 1000
     assert 0 < visible_ms - sent_ms <= 3_000_000
     assert (planned_ms(server, "hourly") or 1) % 3_600_000 == 0
+
+
+@pytest.mark.parametrize(("late_s", "runs"), [(30, ["tick"]), (61, [])])
+def test_tick_with_jitter_expires_after_its_delay_and_not_before(
+    project: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, late_s: int, runs: list[str]
+):
+    ran: list[str] = []
+    task = declare(expires_in_s=60)(lambda: ran.append("tick"))
+    monkeypatch.setattr(scheduler, "jitter_ms", lambda entry, ids: 3_000_000)
+    schedules.add("hourly", task, every_s=3600, jitter_s=3000)
+    let_pass(server, "hourly", seconds=3600)
+    new_scheduler().fire_due()
+
+    pass_time(get_queue("default"), seconds=3000 + late_s)
+    work()
+
+    assert ran == runs
 
 
 def test_fired_ticks_are_recorded(ran: list[str], server: PrivateServer):
