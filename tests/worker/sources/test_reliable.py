@@ -281,7 +281,12 @@ def test_stopping_worker_does_not_take_the_token_of_the_message_that_it_gives_ba
         wait_until(tokens_awaited)
         source = reliable_source(worker)
         flush = source.flush
-        monkeypatch.setattr(source, "flush", lambda: (waiting.extend(tokens_awaited()), flush()))
+
+        def look_and_flush() -> None:
+            waiting.extend(tokens_awaited())
+            flush()
+
+        monkeypatch.setattr(source, "flush", look_and_flush)
 
         worker.stop(within_s=0)
     may_end.set()
