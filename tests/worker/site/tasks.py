@@ -108,6 +108,7 @@ def use_database() -> None:
 @task(max_attempts=1)
 def ordinary(name: str) -> None:
     """Do what most tasks do: a short transaction, a line in the log."""
+    note("begin", name)
     use_database()
     log.warning("ordinary %s", name)
     note("end", name)
