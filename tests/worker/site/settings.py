@@ -29,7 +29,10 @@ RSMQ = {
         },
         **json.loads(os.environ.get("RSMQ_TEST_CONNECTIONS", "{}")),
     },
-    "QUEUES": json.loads(os.environ.get("RSMQ_TEST_QUEUES", '{"default": {}}')),
+    "QUEUES": {
+        **json.loads(os.environ.get("RSMQ_TEST_QUEUES", '{"default": {}}')),
+        **{f"q{number}": {} for number in range(int(os.environ.get("RSMQ_TEST_MORE_QUEUES", "0")))},
+    },
     "RELIABLE": json.loads(os.environ.get("RSMQ_TEST_RELIABLE", "{}")),
     "TASKS": {"ENQUEUE_ON_COMMIT": False},  # type: ignore[dict-item]
     "SCHEDULES": json.loads(os.environ.get("RSMQ_TEST_SCHEDULES", "{}")),
