@@ -1,7 +1,7 @@
 """Sphinx makes the site of the docs with this: `make docs`."""
 
 import rsmq_django
-from tools.docs_site import as_restructured_text
+from tools.docs_site import as_restructured_text, with_readable_defaults
 
 project = "rsmq_django"
 author = "the rsmq_django maintainers"
@@ -22,9 +22,14 @@ nitpick_ignore_regex = [("py:.*", ".*")]
 
 
 def setup(app):
-    """Connect what prepares docstrings."""
+    """Connect what prepares docstrings and signatures."""
 
     def prepare(app, what, name, thing, options, lines):
         lines[:] = as_restructured_text(lines)
 
+    def shorten(*words):
+        *_, signature, returned = words
+        return with_readable_defaults(signature), returned
+
     app.connect("autodoc-process-docstring", prepare)
+    app.connect("autodoc-process-signature", shorten)

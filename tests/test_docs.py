@@ -163,6 +163,10 @@ print(get_workflow(flow).results())
     assert said.strip() == "['receipt of order 7 sent to ada@example.org']"
 
 
+def test_the_readme_is_read_in_five_minutes() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+
+
 def test_the_readme_names_every_extra() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     table = (ROOT / "README.md").read_text("utf-8").split("| extra | for |")[1].split("\n\n")[0]

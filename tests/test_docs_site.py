@@ -7,10 +7,20 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 from rsmq_django.tasks import Task
 from rsmq_django.tasks.options import TaskOptions
 from tools.api_page import MODULES, public_names
-from tools.docs_site import api_pages, as_restructured_text, contents, linked_for_the_site, llms_text, stage
+from tools.docs_site import (
+    api_pages,
+    as_restructured_text,
+    contents,
+    linked_for_the_site,
+    llms_text,
+    stage,
+    with_readable_defaults,
+)
 
 ROOT = Path(__file__).parents[1]
 INDEX = (ROOT / "docs" / "README.md").read_text("utf-8")
@@ -99,6 +109,19 @@ def test_each_public_module_has_a_page_with_its_names():
     assert ".. autofunction:: rsmq_django.tasks.progress_of" in tasks
     assert ".. autoclass:: rsmq_django.tasks.Task\n   :members:" in tasks
     assert ".. autoclass:: rsmq_django.tasks.options.TaskOptions" in tasks
+
+
+@pytest.mark.parametrize(
+    ("signature", "readable"),
+    [
+        ("(wait: ~datetime.timedelta = <factory>, run: int = 0)", "(wait: ~datetime.timedelta = ..., run: int = 0)"),
+        ("(on: type = <class 'BaseException'>, of=<class 'a.b.C'>)", "(on: type = BaseException, of=C)"),
+        ("(of: ~typing.Any = <function <lambda>>, *, by=<built-in function f>)", "(of: ~typing.Any = ..., *, by=...)"),
+        (None, None),
+    ],
+)
+def test_defaults_in_signatures_are_python(signature: str | None, readable: str | None):
+    assert with_readable_defaults(signature) == readable
 
 
 def test_indented_blocks_of_a_docstring_are_literal():

@@ -167,6 +167,13 @@ def stage(folder: Path) -> None:
             path.write_bytes(content)
 
 
+def with_readable_defaults(signature: str | None) -> str | None:
+    """Return a signature whose defaults are all Python: Sphinx shows any other as it is, with raw names of types."""
+    if signature is None:
+        return None
+    return re.sub(r"<[a-z][^<>]*(?:<lambda>)?>", "...", re.sub(r"<class '(?:[\w.]*\.)?(\w+)'>", r"\1", signature))
+
+
 def main(folder: Path) -> int:
     """Build the site and return the exit status of Sphinx."""
     from sphinx.cmd.build import build_main  # the other environments have no Sphinx, and test the rest of this file
