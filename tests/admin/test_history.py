@@ -111,6 +111,8 @@ def test_objectives_show_burn_rates_and_recommended_concurrency(browser: Browser
     text = text_of(browser.get(OBJECTIVES))
 
     assert "50.0 · too fast" in text and "Recommended concurrency" in text
+    at = timezone.localtime(SloBurn.objects.latest("at").at)
+    assert f"{at:%Y-%m-%d %H:%M:%S}" in text and "As of" in text, "they may be old"
 
 
 def test_failures_hide_secrets_and_are_shown_only_to_users_who_may_see_bodies(browser: Browser, history: None):
