@@ -19,7 +19,6 @@ DEFAULTS = {
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",  # the day of an event must not depend on the machine
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no statistics, and others read it as ns
-    "spark.sql.maxConcurrentOutputFileWriters": "8",  # a batch has a day or two: nothing to sort before it is written
     "spark.sql.streaming.stopTimeout": "60s",  # so that a stop returns
 }
 #: On one machine, 200 tiny tasks cost seconds. On a cluster, Spark derives their number from cores and bytes.
