@@ -94,7 +94,7 @@ class TaskHistoryAdmin(HistoryAdmin):
         queue, task = request.GET.get("queue") or None, request.GET.get("task") or None
         since = begin_of(span, now)
         points = history.task_history(queue=queue, task=task, since=since, step=SPANS[span][1])
-        totals = history.task_totals(queue=queue, since=since)
+        totals = history.task_totals(queue=queue, task=task, since=since, step=SPANS[span][1])
         context = {
             "title": _("Task history"),
             "charts": charts_of(points, span, now),
@@ -105,7 +105,6 @@ class TaskHistoryAdmin(HistoryAdmin):
             "totals": [
                 (name, path, point, *map(_shown_ms, (point.wait_ms(0.95), point.run_ms(0.5), point.run_ms(0.95))))
                 for (name, path), point in list(totals.items())[:MOST_TASKS]
-                if task in (None, path)
             ],
             "span": span,
             "anomalies": [(odd, *_measured(odd)) for odd in history.anomalies(since=since, limit=20)],

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from django.db.models import Max, Min, Q, QuerySet, Sum
+from django.utils import timezone
 
 from ..core.stats.histogram import Histogram
 from ..spark.burn import ALARMS, WINDOWS_S
-from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
+from .days import LENGTHS, begin_of, cover
+from .models import ALL, Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskDay, TaskHour
 
 __all__ = [
     "BurnAlarm",
@@ -111,20 +113,30 @@ def task_history(
     until: dt.datetime | None = None,
     step: Step = "hour",
 ) -> list[Point]:
-    """Return the history of all tasks, a queue or a task, without hours or days without attempts."""
+    """Return the history of all tasks, a queue or a task, without hours or days without attempts.
+
+    Hours are those of 90 days; days are whole days in UTC, for as long as the lake has their hours.
+    """
     points: dict[dt.datetime | dt.date, Point] = {}
-    for row in _hours(queue, task, since, until).iterator(chunk_size=1000):
-        at = row.hour if step == "hour" else row.day
+    rows = _hours(queue, task, since, until) if step == "hour" else _days(queue, task, since, until)
+    for row in rows.iterator(chunk_size=1000):
+        at = row.hour if isinstance(row, TaskHour) else row.day
         _add(points.setdefault(at, Point(at)), row)
     return [points[at] for at in sorted(points, key=str)]
 
 
 def task_totals(
-    *, queue: str | None = None, since: dt.datetime | None = None, until: dt.datetime | None = None
+    *,
+    queue: str | None = None,
+    task: str | None = None,
+    since: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+    step: Step = "day",
 ) -> dict[tuple[str, str], Point]:
-    """Return (queue, task) -> the sum of the range as one point, the busiest first."""
+    """Return (queue, task) -> the sum of the range as one point, the busiest first. `step` as of task_history()."""
     totals: dict[tuple[str, str], Point] = {}
-    for row in _hours(queue, None, since, until).iterator(chunk_size=1000):
+    rows = _hours(queue, task, since, until) if step == "hour" else _longest(queue, task, since, until)
+    for row in rows.iterator(chunk_size=1000):
         _add(totals.setdefault((row.queue, row.task), Point(row.day)), row)
     return dict(sorted(totals.items(), key=lambda item: -item[1].busy_s))
 
@@ -198,20 +210,16 @@ def freshness() -> Freshness:
     )
 
 
-def oldest_hour() -> dt.datetime | None:
-    """Return the start of the history."""
-    hour: dt.datetime | None = TaskHour.objects.aggregate(oldest=Min("hour"))["oldest"]
-    return hour
-
-
 def known_queues() -> list[str]:
     """Return the queues that have a history."""
-    return sorted(TaskHour.objects.order_by().values_list("queue", flat=True).distinct())
+    rows = TaskDay.objects.filter(days=LENGTHS[-1])
+    return sorted(rows.order_by().values_list("queue", flat=True).distinct())
 
 
 def known_tasks(queue: str | None = None) -> list[str]:
     """Return the tasks that have a history, in one queue or all."""
-    rows = TaskHour.objects.filter(queue=queue) if queue else TaskHour.objects.all()
+    rows = TaskDay.objects.filter(days=LENGTHS[-1])
+    rows = rows.filter(queue=queue) if queue else rows
     return sorted(rows.order_by().values_list("task", flat=True).distinct())
 
 
@@ -225,7 +233,46 @@ def _hours(
     return rows.filter(hour__lt=until) if until else rows
 
 
-def _add(point: Point, row: TaskHour) -> None:
+def _days(
+    queue: str | None, task: str | None, since: dt.datetime | None, until: dt.datetime | None
+) -> QuerySet[TaskDay]:
+    """Return rows of days: sums of all tasks unless one is wanted."""
+    rows = TaskDay.objects.filter(days=1).order_by("day")
+    rows = rows.filter(task=task).exclude(queue=ALL) if task else rows.filter(task=ALL, queue=queue or ALL)
+    rows = rows.filter(queue=queue) if queue else rows
+    rows = rows.filter(day__gte=_utc_day(since)) if since else rows
+    return rows.filter(day__lt=_utc_day(until)) if until else rows
+
+
+def _longest(
+    queue: str | None, task: str | None, since: dt.datetime | None, until: dt.datetime | None
+) -> QuerySet[TaskDay]:
+    """Return the fewest rows of tasks that cover a range: days, weeks and four weeks."""
+    rows = TaskDay.objects.exclude(task=ALL)
+    rows = rows.filter(queue=queue) if queue else rows
+    rows = rows.filter(task=task) if task else rows
+    ends = rows.filter(days=1).aggregate(first=Min("day"), last=Max("day"))
+    if ends["first"] is None:
+        return rows.none()
+    begin = begin_of(ends["first"], LENGTHS[-1])
+    begin = max(begin, _utc_day(since)) if since else begin
+    after_last = begin_of(ends["last"], LENGTHS[-1]) + dt.timedelta(days=LENGTHS[-1])
+    end = min(after_last, _utc_day(until)) if until else after_last
+    chosen: dict[int, list[dt.date]] = {}
+    for days, day in cover(begin, end):
+        chosen.setdefault(days, []).append(day)
+    wanted = Q(pk__in=())
+    for days, begins in chosen.items():
+        wanted |= Q(days=days, day__in=begins)
+    return rows.filter(wanted).order_by()
+
+
+def _utc_day(when: dt.datetime) -> dt.date:
+    aware = when if timezone.is_aware(when) else timezone.make_aware(when, timezone.get_default_timezone())
+    return aware.astimezone(dt.UTC).date()
+
+
+def _add(point: Point, row: TaskHour | TaskDay) -> None:
     point.attempts += row.attempts
     point.succeeded += row.succeeded
     point.retried += row.retried

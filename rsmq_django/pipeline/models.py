@@ -14,6 +14,8 @@ from django.utils.translation import gettext_lazy as _
 
 #: Longest queue name; task paths and kinds of errors are cut to a length that every database can index.
 NAME_LENGTH, PATH_LENGTH = 160, 200
+#: In place of a queue or a task: all of them. No name of a queue and no dotted path contains it.
+ALL = "*"
 
 
 def _day() -> models.DateField[str | dt.date, dt.date]:
@@ -72,11 +74,10 @@ class PublishedDay(models.Model):
         return f"{self.table} {self.day}"
 
 
-class TaskHour(models.Model):
-    """Statistics of a task in a queue in an hour."""
+class TaskStatistics(models.Model):
+    """Counts of the attempts of a task in a queue, and their latencies and run times."""
 
     day = _day()
-    hour = models.DateTimeField()
     queue = _queue()
     task = _path()
     attempts = models.BigIntegerField()
@@ -96,6 +97,15 @@ class TaskHour(models.Model):
     run_hist = models.JSONField(default=dict)
 
     class Meta:
+        abstract = True
+
+
+class TaskHour(TaskStatistics):
+    """Statistics of a task in a queue in an hour."""
+
+    hour = models.DateTimeField()
+
+    class Meta:
         verbose_name = _("task hour")
         verbose_name_plural = _("task history")
         ordering: ClassVar = ["hour", "queue", "task"]
@@ -106,6 +116,24 @@ class TaskHour(models.Model):
 
     def __str__(self) -> str:
         return f"{self.task} in {self.queue} at {self.hour:%Y-%m-%d %H:00}"
+
+
+class TaskDay(TaskStatistics):
+    """Statistics of a task in a queue in a day or in several days, see days.py. ALL stands for all queues or tasks."""
+
+    days = models.PositiveSmallIntegerField()
+
+    class Meta:
+        verbose_name = _("task day")
+        verbose_name_plural = _("task days")
+        ordering: ClassVar = ["day", "queue", "task"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["day", "days", "queue", "task"], name="rsmq_task_day"),
+        ]
+        indexes: ClassVar = [models.Index(fields=["queue", "task", "days", "day"], name="rsmq_task_day_task")]
+
+    def __str__(self) -> str:
+        return f"{self.task} in {self.queue} from {self.day}, days: {self.days}"
 
 
 class FailureGroup(models.Model):

@@ -21,6 +21,7 @@ from ..spark.delta import Table
 from ..spark.lake import Lake
 from ..spark.runs import StepRun, runs_of
 from ..spark.schemas import ANOMALIES, CAPACITY, DEPTH, FAILURES, HOURLY, RUNS, SLO, LakeTable
+from .days import write_day
 from .models import (
     Anomaly,
     CapacityAdvice,
@@ -35,6 +36,8 @@ from .models import (
 __all__ = ["Published", "publish"]
 
 BATCH_ROWS = 500
+#: The database keeps hours for this time, and days for as long as the lake has the hours.
+KEEP_DAYS = 90
 
 #: Table of the lake -> model, and the columns that identify a row.
 PUBLISHED: dict[str, tuple[LakeTable, type[models.Model], tuple[str, ...]]] = {
@@ -88,6 +91,9 @@ def publish(
 def _publish_day(table: Table, model: type[models.Model], unique: tuple[str, ...], day: dt.date, signature: str) -> int:
     # To a list first: errors in a file are raised before the database is changed.
     found = list({_key(row, unique): row for row in _rows(table, model, day)}.values())
+    hours = found
+    if model is TaskHour and day < _oldest_kept(table):
+        found = []  # the sums of the day are enough
     database = router.db_for_write(model)
     manager = model._default_manager.using(database)
     with transaction.atomic(using=database):
@@ -107,11 +113,14 @@ def _publish_day(table: Table, model: type[models.Model], unique: tuple[str, ...
             manager.filter(pk__in=list(before.values())).delete()
             manager.bulk_create([model(**row) for row in found], batch_size=BATCH_ROWS)
             gone = []
+        if model is TaskHour:
+            write_day(database, day, hours)
+            manager.filter(day__lt=_oldest_kept(table)).delete()
         for at in range(0, len(gone), BATCH_ROWS):
             manager.filter(pk__in=gone[at : at + BATCH_ROWS]).delete()
-        note = {"signature": signature, "rows": len(found)}
+        note = {"signature": signature, "rows": len(hours)}
         PublishedDay.objects.using(database).update_or_create(table=table.definition.name, day=day, defaults=note)
-    return len(found)
+    return len(hours)
 
 
 def _remove_days(table: LakeTable, model: type[models.Model], days: list[dt.date]) -> None:
@@ -119,7 +128,14 @@ def _remove_days(table: LakeTable, model: type[models.Model], days: list[dt.date
     for day in days:
         with transaction.atomic(using=database):
             model._default_manager.using(database).filter(day=day).delete()
+            if model is TaskHour:
+                write_day(database, day, [])
             PublishedDay.objects.using(database).filter(table=table.name, day=day).delete()
+
+
+def _oldest_kept(table: Table) -> dt.date:
+    """Return the oldest day whose hours are kept in the database."""
+    return table.days[-1] - dt.timedelta(days=KEEP_DAYS)
 
 
 def _publish_runs(lake: Lake) -> None:

@@ -17,7 +17,7 @@ from rsmq_django.core.stats.fingerprint import fingerprint
 from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
 from rsmq_django.spark.lake import Lake
 from tests.admin.pages import rows_of, text_of, told
-from tests.pipeline.conftest import write_events
+from tests.pipeline.conftest import add_up_days, write_events
 
 pytestmark = pytest.mark.usefixtures("mid_minute")
 
@@ -39,6 +39,7 @@ def history(db: None) -> None:
                 day=hour.date(), hour=hour, queue="mail", task=task, attempts=100, succeeded=100 - dead, retried=0,
                 dead=dead, lost=0, busy_us=10**6, wait_hist={"60": 100}, run_hist={"90": 100}, **counts,
             )  # fmt: skip
+    add_up_days()
     FailureGroup.objects.create(
         day=now.date(), task="shop.pay", fingerprint=GROUP, error_type="ValueError", n=5, retried=0, dead=5,
         first_at=now, last_at=now, sample="no row 7, password=hunter2", queues=["mail"], workers=1,

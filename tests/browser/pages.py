@@ -22,6 +22,7 @@ from rsmq_django.queues import ensure_queue
 from rsmq_django.tasks import call, group
 from tests.browser.chromium import Visitor
 from tests.browser.scenery import PAY, run_a_day
+from tests.pipeline.conftest import add_up_days
 from tests.redis_server import PrivateServer
 from tests.worker.site.tasks import write
 
@@ -187,6 +188,7 @@ def remember_weeks() -> None:
                 )
             )  # fmt: skip
     TaskHour.objects.bulk_create(hours)
+    add_up_days()
     for kind, number in (("ValueError", 310), ("TimeoutError", 42)):
         FailureGroup.objects.create(
             day=now.date(), task="shop.tasks.pay", fingerprint=kind, error_type=f"builtins.{kind}", n=number, retried=9,

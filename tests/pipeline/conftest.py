@@ -10,6 +10,8 @@ import pytest
 from django.core.management import call_command
 
 from rsmq_django.core.stats.histogram import Histogram
+from rsmq_django.pipeline.days import write_day
+from rsmq_django.pipeline.models import TaskHour
 from rsmq_django.spark.events import SCHEMA
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import DEFAULT_URL_VARIABLE
@@ -65,6 +67,12 @@ def write_failures(lake: Lake) -> Callable[..., None]:
         lake.write_day(FAILURES, day, rows)
 
     return write
+
+
+def add_up_days() -> None:
+    """Write the sums of days that publishing would write for the hours in the database."""
+    for day in TaskHour.objects.order_by().values_list("day", flat=True).distinct():
+        write_day("default", day, TaskHour.objects.filter(day=day).values())
 
 
 def write_events(lake: Lake, rows: list[dict[str, Any]]) -> None:
