@@ -9,77 +9,28 @@ import datetime as dt
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 
 from ..admin.formats import as_duration, as_figure, as_number, as_run_time, as_size, one_line, visible
-from ..admin.naming import question
 from ..admin.redaction import redact
-from ..admin.site import LiveAdmin, PlainChangeList
 from ..conf.settings import get_settings
 from ..core.errors import RsmqError
 from ..spark.burn import ALARMS
 from ..spark.runs import DONE
 from . import history
-from .charts import DEFAULT_SPAN, SPANS, begin_of, charts_of
-from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
+from .charts import charts_of
+from .failure_pages import FailureGroupAdmin
+from .models import Anomaly, CapacityAdvice, PipelineRun, QueueDepth, SloBurn, TaskHour
+from .pages import HistoryAdmin, span_links, span_of
 from .state import MOST_CLOCK_S, LogHealth, lost_events, project_log, published_steps
+from .task_table import FORMATS, TaskForm, download, download_links, headers, table_rows
 
-#: Maximum number of dead letters per redrive request, which keeps the request short.
-MOST_REDRIVEN = 1000
+__all__ = ["FailureGroupAdmin"]
+
 MOST_TASKS = 200
-
-
-class HistoryAdmin(LiveAdmin):
-    """Base class for tables that only the pipeline writes."""
-
-    is_live = False
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """Return a stock list: these have tables."""
-        return PlainChangeList
-
-    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
-        """Search in columns."""
-        return admin.ModelAdmin.get_search_results(self, request, queryset, search_term)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: the pipeline deletes old rows."""
-        return False
-
-    def demand_view(self, request: HttpRequest) -> None:
-        """Raise PermissionDenied unless the user has the view permission."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-
-    def freshness(self) -> dict[str, Any]:
-        """Return how old the history is."""
-        return {"freshness": history.freshness()}
-
-
-def _name_of(group: history.FailureSummary) -> str:
-    """Return the task and the class of the exception of a group."""
-    return ", ".join(visible(part) for part in (group.task, group.error_type.rpartition(".")[2]) if part)
-
-
-def _span(request: HttpRequest) -> str:
-    span = request.GET.get("span", "")
-    return span if span in SPANS else DEFAULT_SPAN
-
-
-def _span_links(request: HttpRequest) -> list[tuple[str, str, bool]]:
-    labels = {"2d": _("2 days"), "2w": _("2 weeks"), "12w": _("12 weeks"), "52w": _("1 year")}
-    links = []
-    for span, label in labels.items():
-        query = request.GET.copy()
-        query["span"] = span
-        links.append((label, f"?{query.urlencode()}", span == _span(request)))
-    return links
 
 
 @admin.register(TaskHour)
@@ -89,28 +40,39 @@ class TaskHistoryAdmin(HistoryAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """Show charts and totals instead of rows of hours."""
         self.demand_view(request)
-        span, now = _span(request), timezone.now()
+        now = timezone.now()
         now = now if timezone.is_aware(now) else now.astimezone()
         queue, task = request.GET.get("queue") or None, request.GET.get("task") or None
-        since = begin_of(span, now)
-        points = history.task_history(queue=queue, task=task, since=since, step=SPANS[span][1])
-        totals = history.task_totals(queue=queue, task=task, since=since, step=SPANS[span][1])
+        form = TaskForm(request)
+        asked = form.range(now)
+        about = {"queue": queue, "task": task, "since": asked.since, "until": asked.until, "step": asked.step}
+        rows = table_rows(request, history.task_totals(**about), form.cleaned_data.get("q", ""))
+        if request.GET.get("format") in FORMATS:
+            return download(request.GET["format"], rows, asked)
+        anomalies = history.anomalies(since=asked.since, until=asked.until, limit=20)
         context = {
             "title": _("Task history"),
-            "charts": charts_of(points, span, now),
-            "spans": _span_links(request),
+            "charts": charts_of(history.task_history(**about), asked.steps(now)),
+            "spans": span_links(request, is_chosen=not form.has_range()),
             "is_still": True,
+            "form": form,
             "queue": queue,
             "task": task,
+            "headers": headers(request),
             "totals": [
-                (name, path, point, *map(_shown_ms, (point.wait_ms(0.95), point.run_ms(0.5), point.run_ms(0.95))))
-                for (name, path), point in list(totals.items())[:MOST_TASKS]
+                (row, _share(row[2].failure_rate), *map(_shown_ms, _times(row[2]))) for row in rows[:MOST_TASKS]
             ],
-            "span": span,
-            "anomalies": [(odd, *_measured(odd)) for odd in history.anomalies(since=since, limit=20)],
+            "left_out": len(rows) - MOST_TASKS,
+            "downloads": download_links(request),
+            "span": span_of(request),
+            "anomalies": [(odd, *_measured(odd)) for odd in anomalies],
             **self.freshness(),
         }
         return self.own_page(request, "history/tasks.html", context)
+
+
+def _times(point: history.Point) -> tuple[float | None, ...]:
+    return point.wait_ms(0.95), point.run_ms(0.5), point.run_ms(0.95), point.run_ms(0.99)
 
 
 def _shown_ms(value: float | None) -> str:
@@ -133,83 +95,6 @@ def _utc(time: dt.datetime, form: str) -> str:
     """Return a time in the format of the history pages."""
     time = time if timezone.is_aware(time) else timezone.make_aware(time)
     return f"{time.astimezone(dt.UTC):{form}}"
-
-
-@admin.register(FailureGroup)
-class FailureGroupAdmin(HistoryAdmin):
-    """Groups of similar failures over weeks, with a button that redrives the dead letters of a group."""
-
-    # The list shows it, without secrets, to users who may see bodies.
-    exclude = ("sample",)
-
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        """Show groups over all days instead of rows of days."""
-        self.demand_view(request)
-        if request.method == "POST":
-            return self._redrive(request)
-        span = _span(request)
-        since = (timezone.now() - dt.timedelta(days=SPANS[span][0])).date()
-        queue = request.GET.get("queue") or None
-        may_view_body = request.user.has_perm("rsmq.view_body")
-        groups = history.failure_groups(since=since, queue=queue)
-        context = {
-            "title": _("Failures"),
-            "spans": _span_links(request),
-            "groups": [(group, one_line(redact(group.sample), 300) if may_view_body else "") for group in groups],
-            "may_redrive": request.user.has_perm("rsmq.redrive_message"),
-            "queue": queue,
-            **self.freshness(),
-        }
-        return self.own_page(request, "history/failures.html", context)
-
-    def _redrive(self, request: HttpRequest) -> HttpResponse:
-        if not request.user.has_perm("rsmq.redrive_message"):
-            raise PermissionDenied
-        here = reverse("admin:rsmq_pipeline_failuregroup_changelist", current_app=self.admin_site.name)
-        fingerprint = request.POST.get("fingerprint", "")
-        found = history.failure_groups(fingerprint=fingerprint) if fingerprint else []
-        if not found:
-            self.tell(request, _("This failure group no longer exists."), is_good=False)
-            return HttpResponseRedirect(here)
-        is_sure = bool(request.POST.get("post"))
-        try:
-            done = self._replayed(fingerprint, dry_run=not is_sure)
-        except (ImportError, ImproperlyConfigured, OSError):
-            text = _("The archive cannot be read here. Where the pipeline runs: rsmq_pipeline replay %(group)s --yes")
-            self.tell(request, text % {"group": visible(fingerprint)}, is_good=False)
-            return HttpResponseRedirect(here)
-        if not is_sure:
-            context = {
-                "title": _("Retry"),
-                "group": found[0],
-                "question": question("redrive", sum(done.moved.values()), _name_of(found[0])),
-                # A Counter has a value for any name, so a template cannot access its items.
-                "moved": sorted(done.moved.items()),
-                "help": _("Up to %(most)s at a time.") % {"most": MOST_REDRIVEN},
-                "url": here,
-                "hidden": [("fingerprint", found[0].fingerprint), ("post", "yes")],
-                "back": here,
-            }
-            return self.own_page(request, "history/redrive.html", context)
-        moved, name = sum(done.moved.values()), _name_of(found[0])
-        if moved:
-            text = _("Retried %(count)d dead letters of %(group)s") % {"count": moved, "group": name}
-            row = FailureGroup.objects.filter(fingerprint=fingerprint).order_by("-day").first()
-            assert row is not None, "it was found a moment ago"
-            self.log_change(request, row, text)
-        text = ngettext("%d dead letter was retried.", "%d dead letters were retried.", moved) % moved
-        stayed = sum(done.stayed.values())
-        rest = _("%d not retried: deleted, received or moved meanwhile.") % stayed if stayed else ""
-        self.tell(request, f"{name}: {text} {rest}".strip())
-        return HttpResponseRedirect(here)
-
-    @staticmethod
-    def _replayed(fingerprint: str, *, dry_run: bool) -> Any:
-        # Imported here, because it needs packages that only machines of the pipeline have.
-        from .config import find_lake
-        from .replay import replay
-
-        return replay(find_lake(), fingerprint, dry_run=dry_run, limit=MOST_REDRIVEN)
 
 
 @admin.register(SloBurn)

@@ -19,29 +19,30 @@ SPANS: dict[str, tuple[int, Step]] = {"2d": (2, "hour"), "2w": (14, "day"), "12w
 DEFAULT_SPAN = "2w"
 
 
-def steps_of(span: str, now: dt.datetime) -> list[dt.datetime | dt.date]:
-    """Return the hours or days of a span, the current one last, in UTC like the tables."""
-    days, step = SPANS[span]
-    if step == "hour":
-        hour = now.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
-        return [hour - dt.timedelta(hours=back) for back in range(days * 24 - 1, -1, -1)]
-    today = now.astimezone(dt.UTC).date()
-    return [today - dt.timedelta(days=back) for back in range(days - 1, -1, -1)]
+def hours_and_days(begin: dt.datetime, end: dt.datetime, step: Step) -> list[dt.datetime | dt.date]:
+    """Return the hours or days of a range, the one of its end last, in UTC like the tables."""
+    begin, end = begin.astimezone(dt.UTC), end.astimezone(dt.UTC) - dt.timedelta(microseconds=1)
+    if step == "day":
+        return [begin.date() + dt.timedelta(days=number) for number in range((end.date() - begin.date()).days + 1)]
+    first, last = (each.replace(minute=0, second=0, microsecond=0) for each in (begin, end))
+    return [first + dt.timedelta(hours=number) for number in range(round((last - first) / dt.timedelta(hours=1)) + 1)]
 
 
 def begin_of(span: str, now: dt.datetime) -> dt.datetime:
     """Return the start of a span."""
-    first = steps_of(span, now)[0]
-    return first if isinstance(first, dt.datetime) else dt.datetime(first.year, first.month, first.day, tzinfo=dt.UTC)
+    days, step = SPANS[span]
+    hour = now.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
+    if step == "hour":
+        return hour - dt.timedelta(hours=days * 24 - 1)
+    return hour.replace(hour=0) - dt.timedelta(days=days - 1)
 
 
-def charts_of(points: Sequence[Point], span: str, now: dt.datetime) -> list[Chart]:
+def charts_of(points: Sequence[Point], steps: Sequence[dt.datetime | dt.date]) -> list[Chart]:
     """Return four charts; steps without attempts are gaps or zero."""
-    steps = steps_of(span, now)
     found = {_comparable(point.at): point for point in points}
     row = [found.get(step) or Point(step) for step in steps]
     times = [_label(step) for step in steps]
-    attempts = _("Attempts per hour") if SPANS[span][1] == "hour" else _("Attempts per day")
+    attempts = _("Attempts per hour") if isinstance(steps[0], dt.datetime) else _("Attempts per day")
     outcomes = [
         Series(_("succeeded"), "a", [point.succeeded for point in row]),
         Series(_("retried"), "b", [point.retried for point in row]),

@@ -7,7 +7,7 @@ queues.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -84,6 +84,8 @@ class FailureSummary:
     sample: str
     sample_task_id: str
     queues: list[str]
+    #: Failures by day.
+    by_day: dict[dt.date, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +148,41 @@ def failure_groups(
     since: dt.date | None = None,
     queue: str | None = None,
     task: str | None = None,
+    kind: str | None = None,
     fingerprint: str | None = None,
+    new_since: dt.datetime | None = None,
+    without: Collection[str] = (),
     limit: int = 100,
 ) -> list[FailureSummary]:
-    """Return the groups of similar failures, the most frequent first."""
+    """Return the groups of similar failures, the most frequent first.
+
+    `kind` is a part of the name of the exception, `without` are fingerprints. `new_since` leaves out the groups that
+    failed before, as far as days are kept.
+    """
     rows = FailureGroup.objects.all()
     rows = rows.filter(day__gte=since) if since else rows
     rows = rows.filter(task=task) if task else rows
+    rows = rows.filter(error_type__icontains=kind) if kind else rows
     rows = rows.filter(fingerprint=fingerprint) if fingerprint else rows
+    if new_since:
+        begins = FailureGroup.objects.order_by().values("fingerprint").annotate(begin=Min("first_at"))
+        rows = rows.filter(fingerprint__in=begins.filter(begin__gte=new_since).values("fingerprint"))
     days: dict[str, list[FailureGroup]] = {}
     for row in rows.order_by("day").iterator(chunk_size=1000):
-        if queue is None or queue in row.queues:
+        if queue in (None, *row.queues) and row.fingerprint not in without:
             days.setdefault(row.fingerprint, []).append(row)
     return sorted(map(_summary, days.values()), key=lambda group: (-group.n, group.fingerprint))[:limit]
+
+
+def failure_names(*, since: dt.date, most: int) -> dict[str, list[str]]:
+    """Return the tasks, the kinds of errors and the queues of failures, each up to a number."""
+    rows = FailureGroup.objects.filter(day__gte=since).order_by()
+    queues = {queue for names in rows.values_list("queues", flat=True).iterator() for queue in names}
+    return {
+        "tasks": sorted(rows.values_list("task", flat=True).distinct()[:most]),
+        "kinds": sorted(rows.values_list("error_type", flat=True).distinct()[:most]),
+        "queue_names": sorted(queues)[:most],
+    }
 
 
 def slo_burns() -> list[SloBurn]:
@@ -183,9 +207,9 @@ def capacity_advice() -> list[CapacityAdvice]:
     return list(CapacityAdvice.objects.filter(day=newest)) if newest else []
 
 
-def anomalies(*, since: dt.datetime | None = None, limit: int = 100) -> list[Anomaly]:
+def anomalies(*, since: dt.datetime | None = None, until: dt.datetime | None = None, limit: int = 100) -> list[Anomaly]:
     """Return the anomalies, newest first."""
-    rows = Anomaly.objects.all()
+    rows = Anomaly.objects.filter(hour__lt=until) if until else Anomaly.objects.all()
     return list((rows.filter(hour__gte=since) if since else rows)[:limit])
 
 
@@ -305,6 +329,7 @@ def _summary(days: Sequence[FailureGroup]) -> FailureSummary:
         sample=newest.sample,
         sample_task_id=newest.sample_task_id,
         queues=sorted({queue for row in days for queue in row.queues}),
+        by_day={row.day: row.n for row in days},
     )
 
 

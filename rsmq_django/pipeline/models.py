@@ -159,9 +159,26 @@ class FailureGroup(models.Model):
         verbose_name_plural = _("failures")
         ordering: ClassVar = ["-day", "-n"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["day", "fingerprint"], name="rsmq_failure_group")]
+        permissions: ClassVar = [("mute_failuregroup", _("Can mute failures"))]
 
     def __str__(self) -> str:
         return f"{self.task}: {self.error_type} ({self.n})"
+
+
+class MutedFailure(models.Model):
+    """A failure group that the page of failures does not show. Not written by publishing."""
+
+    fingerprint = models.CharField(max_length=32, unique=True)
+    muted_at = models.DateTimeField(auto_now_add=True)
+    muted_by = models.CharField(max_length=150, blank=True)
+
+    class Meta:
+        verbose_name = _("muted failure")
+        verbose_name_plural = _("muted failures")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.fingerprint
 
 
 class SloBurn(models.Model):

@@ -1,5 +1,6 @@
 """The pages of the pipeline's history: weeks of tasks, failures to be redriven, objectives, runs."""
 
+import csv
 import datetime as dt
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from django.utils import timezone
 
 from rsmq_django.core import Queue
 from rsmq_django.core.stats.fingerprint import fingerprint
-from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
+from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskDay, TaskHour
 from rsmq_django.spark.lake import Lake
 from tests.admin.pages import rows_of, text_of, told
 from tests.pipeline.conftest import add_up_days, write_events
@@ -61,6 +62,10 @@ def history(db: None) -> None:
     )
 
 
+def tasks_of(page: Any) -> list[str]:
+    return [row[0][1] for row in page.context["totals"]]
+
+
 @pytest.mark.parametrize("span", ["2d", "2w", "12w", "52w", "<x>"])
 def test_history_shows_every_task_of_a_span(browser: Browser, history: None, span: str):
     page = browser.get(TASKS, {"span": span})
@@ -68,7 +73,7 @@ def test_history_shows_every_task_of_a_span(browser: Browser, history: None, spa
     attempts = page.context["charts"][0]
     expected = 400 if span == "2d" else 600
     assert sum(sum(series.values) for series in attempts.series) == expected
-    assert [row[1] for row in page.context["totals"]] == ["shop.pay", "shop.ship"] and "Latency p95" in text_of(page)
+    assert tasks_of(page) == ["shop.pay", "shop.ship"] and "Latency p95" in text_of(page)
     assert "4 events were lost" in text_of(page) and "The last run failed: archive" in text_of(page)
 
 
@@ -76,7 +81,136 @@ def test_history_can_be_that_of_one_task(browser: Browser, history: None):
     page = browser.get(TASKS, {"queue": "mail", "task": "shop.pay"})
 
     assert sum(page.context["charts"][0].series[2].values) == 15, "dead letters"
-    assert [row[1] for row in page.context["totals"]] == ["shop.pay"]
+    assert tasks_of(page) == ["shop.pay"]
+
+
+def test_tasks_are_searched_and_sorted(browser: Browser, history: None):
+    assert tasks_of(browser.get(TASKS, {"q": "MAIL ship"})) == ["shop.ship"]
+    assert tasks_of(browser.get(TASKS, {"q": "zoo"})) == []
+    assert tasks_of(browser.get(TASKS, {"o": "-task"})) == ["shop.ship", "shop.pay"]
+    assert tasks_of(browser.get(TASKS, {"o": "failure_rate"})) == ["shop.ship", "shop.pay"]
+    assert tasks_of(browser.get(TASKS, {"o": "nonsense"})) == ["shop.pay", "shop.ship"]
+    page = browser.get(TASKS, {"o": "-attempts", "q": "shop"})
+    assert '<a href="?o=attempts&amp;q=shop">Attempts</a> ▾' in page.content.decode()
+    assert "5 %" in text_of(page), "the failure rate"
+
+
+def test_history_can_have_a_range_of_its_own(browser: Browser, history: None):
+    newest = TaskHour.objects.latest("hour").hour
+    form = "%Y-%m-%dT%H:%M"
+
+    hours = browser.get(TASKS, {"since": f"{newest - dt.timedelta(days=1):{form}}", "until": f"{newest:{form}}"})
+    days = browser.get(TASKS, {"since": f"{newest - dt.timedelta(days=30):{form}}"})
+
+    attempts = hours.context["charts"][0]
+    assert (attempts.title, len(attempts.times), sum(attempts.series[0].values)) == ("Attempts per hour", 24, 195)
+    attempts = days.context["charts"][0]
+    assert (attempts.title, len(attempts.times), sum(attempts.series[0].values)) == ("Attempts per day", 31, 585)
+    assert not any(is_chosen for _, _, is_chosen in days.context["spans"])
+    wrong = browser.get(TASKS, {"since": f"{newest + dt.timedelta(days=9):{form}}"})
+    assert len(wrong.context["charts"][0].times) == 14, "the period instead"
+
+
+def test_tasks_are_downloaded_as_they_are_shown(browser: Browser, history: None):
+    TaskDay.objects.filter(task="shop.pay").update(task="=cmd()")
+
+    as_csv = browser.get(TASKS, {"q": "cmd", "format": "csv"})
+    as_json = browser.get(TASKS, {"o": "task", "format": "json"}).json()
+
+    header, row = csv.reader(as_csv.content.decode().splitlines())
+    values = dict(zip(header, row, strict=True))
+    assert (values["queue"], values["task"], values["attempts"], values["failure_rate"]) == (
+        "mail",
+        "'=cmd()",
+        "300",
+        "0.05",
+    )
+    assert float(values["run_p99_ms"]) > 0
+    assert as_csv["Content-Disposition"] == 'attachment; filename="tasks.csv"'
+    assert [task["task"] for task in as_json["tasks"]] == ["=cmd()", "shop.ship"]
+
+
+def test_page_of_many_tasks_needs_few_queries(browser: Browser, history: None, django_assert_max_num_queries: Any):
+    row: Any = TaskDay.objects.filter(days=28, task="shop.pay").values().last()
+    TaskDay.objects.bulk_create(TaskDay(**row | {"id": None, "task": f"shop.task_{number}"}) for number in range(250))
+
+    with django_assert_max_num_queries(30):
+        page = browser.get(TASKS, {"span": "52w"})
+
+    assert len(tasks_of(page)) == 200 and "52 more tasks are in the downloads." in text_of(page)
+
+
+# -- Failures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def older_failures(history: None) -> None:
+    """A group that began ten days ago, and one of another queue."""
+    now = timezone.now()
+    for back, number in ((10, 3), (0, 9)):
+        at = now - dt.timedelta(days=back)
+        FailureGroup.objects.create(
+            day=at.date(), task="shop.ship", fingerprint="old", error_type="shop.errors.Timeout", n=number, retried=1,
+            dead=0, first_at=at, last_at=at, queues=["mail"], workers=1,
+        )  # fmt: skip
+    FailureGroup.objects.create(
+        day=now.date(), task="shop.bill", fingerprint="zoo", error_type="KeyError", n=1, retried=1,
+        dead=0, first_at=now, last_at=now, queues=["zoo"], workers=1,
+    )  # fmt: skip
+
+
+def groups_of(page: Any) -> list[str]:
+    return [one["group"].fingerprint for one in page.context["groups"]]
+
+
+def test_failures_are_filtered(browser: Browser, older_failures: None):
+    since = timezone.now() - dt.timedelta(hours=30)
+    for asked, expected in (
+        ({}, ["old", GROUP, "zoo"]),
+        ({"queue": "zoo"}, ["zoo"]),
+        ({"task": "shop.pay"}, [GROUP]),
+        ({"kind": "timeout"}, ["old"]),
+        ({"new": "24h"}, [GROUP, "zoo"]),
+        ({"new_since": f"{since:%Y-%m-%dT%H:%M}"}, [GROUP, "zoo"]),
+        ({"new_since": "nonsense", "kind": "key"}, ["zoo"]),
+    ):
+        assert groups_of(browser.get(FAILURES, asked)) == expected, asked
+
+
+def test_failures_have_a_trend_and_lead_to_the_dead_letters_of_their_queue(
+    browser: Browser, older_failures: None, django_assert_max_num_queries: Any
+):
+    with django_assert_max_num_queries(15):
+        page = browser.get(FAILURES)
+
+    content = page.content.decode()
+    assert content.count("rsmq-spark") == 3 and "9 failures on the last day" in content
+    assert 'href="/admin/rsmq/queue/mail-dead/failures/"' in content
+    assert [name for name, url in page.context["groups"][2]["queues"] if not url] == ["zoo"], "not in the settings"
+
+
+def test_muted_failures_are_hidden_until_they_are_asked_for(browser: Browser, older_failures: None):
+    done = browser.post(f"{FAILURES}?span=12w", {"fingerprint": GROUP, "mute": "yes"}, follow=True)
+    assert done.redirect_chain == [(f"{FAILURES}?span=12w", 302)]
+    assert told(done) == ["Muted shop.pay, ValueError."]
+    assert groups_of(done) == ["old", "zoo"] and "1 muted failure is not shown." in text_of(done)
+    assert LogEntry.objects.get().change_message == "Muted shop.pay, ValueError"
+    assert groups_of(browser.get(FAILURES, {"muted": "on"})) == ["old", GROUP, "zoo"]
+
+    user = User.objects.create_user("looker", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_failuregroup"))
+    looker = Browser()
+    looker.force_login(user)
+    assert "Mute" not in text_of(looker.get(FAILURES, {"muted": "on"})).replace("Show muted", "")
+    assert looker.post(FAILURES, {"fingerprint": GROUP, "mute": "no"}).status_code == 403
+    browser.post(FAILURES, {"fingerprint": GROUP, "mute": "no"})
+    assert groups_of(browser.get(FAILURES)) == ["old", GROUP, "zoo"]
+    assert told(browser.post(FAILURES, {"fingerprint": "x", "mute": "yes"}, follow=True)) == [
+        "This failure group no longer exists."
+    ]
+
+
+# -- All pages --------------------------------------------------------------------------------------------------------
 
 
 def test_all_times_are_utc_in_any_time_zone_of_the_site(browser: Browser, history: None, settings: Any):

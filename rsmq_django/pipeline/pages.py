@@ -1,0 +1,61 @@
+"""What the pages of the history share: a stock list over tables, and periods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+from ..admin.site import LiveAdmin, PlainChangeList
+from . import history
+from .charts import DEFAULT_SPAN, SPANS
+
+
+class HistoryAdmin(LiveAdmin):
+    """Base class for tables that only the pipeline writes."""
+
+    is_live = False
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return a stock list: these have tables."""
+        return PlainChangeList
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
+        """Search in columns."""
+        return admin.ModelAdmin.get_search_results(self, request, queryset, search_term)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False: the pipeline deletes old rows."""
+        return False
+
+    def demand_view(self, request: HttpRequest) -> None:
+        """Raise PermissionDenied unless the user has the view permission."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+
+    def freshness(self) -> dict[str, Any]:
+        """Return how old the history is."""
+        return {"freshness": history.freshness()}
+
+
+def span_of(request: HttpRequest) -> str:
+    """Return the chosen period."""
+    span = request.GET.get("span", "")
+    return span if span in SPANS else DEFAULT_SPAN
+
+
+def span_links(request: HttpRequest, *, is_chosen: bool = True) -> list[tuple[str, str, bool]]:
+    """Return the label and the query of each period, and whether it is chosen."""
+    labels = {"2d": _("2 days"), "2w": _("2 weeks"), "12w": _("12 weeks"), "52w": _("1 year")}
+    links = []
+    for span, label in labels.items():
+        query = request.GET.copy()
+        query["span"] = span
+        for name in ("since", "until"):  # of a range in place of a period
+            query.pop(name, None)
+        links.append((label, f"?{query.urlencode()}", is_chosen and span == span_of(request)))
+    return links
