@@ -21,10 +21,10 @@ from ..core.errors import RsmqError
 from ..spark.burn import ALARMS
 from ..spark.runs import DONE
 from . import history
-from .charts import charts_of
+from .charts import SPANS, begin_of, charts_of, depth_charts_of, hours_and_days
 from .failure_pages import FailureGroupAdmin
 from .models import Anomaly, CapacityAdvice, PipelineRun, QueueDepth, SloBurn, TaskHour
-from .pages import HistoryAdmin, span_links, span_of
+from .pages import HistoryAdmin, SpanParameter, span_links, span_of
 from .state import MOST_CLOCK_S, LogHealth, lost_events, project_log, published_steps
 from .task_table import FORMATS, TaskForm, download, download_links, headers, table_rows
 
@@ -200,9 +200,20 @@ class AnomalyAdmin(HistoryAdmin):
 class QueueDepthAdmin(HistoryAdmin):
     """Depths of the queues by snapshot."""
 
+    change_list_template = "admin/rsmq/history/depths.html"
     list_display = ("taken_in_utc", "queue", "waiting", "delayed", "in_flight", "oldest", "size")
-    list_filter = ("queue",)
+    list_filter = (SpanParameter, "queue")
     date_hierarchy = "taken_at"
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """Show charts above the snapshots."""
+        self.demand_view(request)
+        span, now = span_of(request), history.utc(timezone.now())
+        since, step = begin_of(span, now), SPANS[span][1]
+        points = history.depth_history(queue=request.GET.get("queue") or None, since=since, step=step)
+        charts = depth_charts_of(points, hours_and_days(since, now, step)) if points else []
+        context = {"charts": charts, "spans": span_links(request), "is_still": True, **self.freshness()}
+        return super().changelist_view(request, {**context, **(extra_context or {})})
 
     @admin.display(description=gettext_lazy("sampled (UTC)"), ordering="taken_at")
     def taken_in_utc(self, row: QueueDepth) -> str:

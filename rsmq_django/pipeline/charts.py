@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from ..admin.charts import Chart, Number, Series
 from ..admin.formats import as_figure
 from ..admin.past_charts import show_number, show_seconds
-from .history import QUANTILES, Point, Step
+from .history import QUANTILES, DepthPoint, Point, Step
 
 #: Span -> number of days, and step.
 SPANS: dict[str, tuple[int, Step]] = {"2d": (2, "hour"), "2w": (14, "day"), "12w": (84, "day"), "52w": (364, "day")}
@@ -55,6 +55,26 @@ def charts_of(points: Sequence[Point], steps: Sequence[dt.datetime | dt.date]) -
         Chart("failures", _("Share of attempts that failed"), times, [Series(_("failed"), "c", rates)], _percent),
         Chart("wait", _("Latency"), times, _quantiles([point.wait_ms for point in row]), show_seconds),
         Chart("run", _("Run time"), times, _quantiles([point.run_ms for point in row]), show_seconds),
+    ]
+
+
+def depth_charts_of(points: Sequence[DepthPoint], steps: Sequence[dt.datetime | dt.date]) -> list[Chart]:
+    """Return charts of depth and age; steps without snapshots are gaps."""
+    found = {point.at: point for point in points}
+    times, row = [_label(step) for step in steps], [found.get(step) for step in steps]
+
+    def values(name: str) -> list[Number]:
+        return [None if point is None else getattr(point, name) for point in row]
+
+    depths = [
+        Series(_("ready"), "a", values("waiting")),
+        Series(_("delayed"), "b", values("delayed")),
+        Series(_("in flight"), "d", values("in_flight")),
+    ]
+    oldest = [Series(_("oldest ready"), "c", values("oldest_s"))]
+    return [
+        Chart("depth", _("Largest depth"), times, depths, show_number),
+        Chart("oldest", _("Age of the oldest ready message"), times, oldest, show_seconds),
     ]
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "anomalies",
     "burn_alarms",
     "capacity_advice",
+    "depth_history",
     "failure_groups",
     "freshness",
     "pipeline_runs",
@@ -66,6 +67,17 @@ class Point:
     def run_ms(self, q: float) -> float | None:
         """Return a quantile of the run times."""
         return _milliseconds(self.run.quantile_us(q))
+
+
+@dataclass(slots=True)
+class DepthPoint:
+    """The largest depths of queues in an hour or a day."""
+
+    at: dt.datetime | dt.date
+    waiting: int = 0
+    delayed: int = 0
+    in_flight: int = 0
+    oldest_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +231,22 @@ def queue_depths(*, queue: str, since: dt.datetime | None = None) -> list[QueueD
     return list((rows.filter(taken_at__gte=since) if since else rows).order_by("taken_at"))
 
 
+def depth_history(*, queue: str | None = None, since: dt.datetime, step: Step) -> list[DepthPoint]:
+    """Return the largest depths of all queues together, or of one, in each hour or day with snapshots."""
+    rows = QueueDepth.objects.filter(taken_at__gte=since)
+    rows = rows.filter(queue=queue) if queue else rows
+    sums = {name: Sum(name) for name in ("waiting", "delayed", "in_flight")}
+    points: dict[dt.datetime | dt.date, DepthPoint] = {}
+    for row in rows.order_by().values("taken_at").annotate(**sums, oldest=Max("oldest_age_us")).order_by("taken_at"):
+        at = utc(row["taken_at"]).replace(minute=0, second=0, microsecond=0)
+        key = at if step == "hour" else at.date()
+        point = points.setdefault(key, DepthPoint(key))
+        for name in sums:
+            setattr(point, name, max(getattr(point, name), row[name]))
+        point.oldest_s = max(point.oldest_s, (row["oldest"] or 0) / 1e6)
+    return list(points.values())
+
+
 def pipeline_runs(*, limit: int = 50) -> list[PipelineRun]:
     """Return the recorded runs, newest first."""
     return list(PipelineRun.objects.all()[:limit])
@@ -292,8 +320,13 @@ def _longest(
 
 
 def _utc_day(when: dt.datetime) -> dt.date:
+    return utc(when).date()
+
+
+def utc(when: dt.datetime) -> dt.datetime:
+    """Return a time of the database, which is naive if USE_TZ is off, in UTC."""
     aware = when if timezone.is_aware(when) else timezone.make_aware(when, timezone.get_default_timezone())
-    return aware.astimezone(dt.UTC).date()
+    return aware.astimezone(dt.UTC)
 
 
 def _add(point: Point, row: TaskHour | TaskDay) -> None:

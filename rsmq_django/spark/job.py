@@ -34,8 +34,8 @@ __all__ = ["Pipeline", "run_steps"]
 #: A continuous archive stores a record of its run at this interval, so that losses are seen while it runs.
 SAVE_EVERY_S = 30.0
 #: Steps of `run`, in this order.
-ALL_STEPS = ("archive", "rollup", "analyse", "compact", "expire")
-STEPS = (*ALL_STEPS, "snapshot", "dlq", "drain")
+ALL_STEPS = ("archive", "snapshot", "dlq", "rollup", "analyse", "compact", "expire")
+STEPS = (*ALL_STEPS, "drain")
 
 
 @dataclass

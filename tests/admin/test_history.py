@@ -15,7 +15,16 @@ from django.utils import timezone
 
 from rsmq_django.core import Queue
 from rsmq_django.core.stats.fingerprint import fingerprint
-from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskDay, TaskHour
+from rsmq_django.pipeline.models import (
+    Anomaly,
+    CapacityAdvice,
+    FailureGroup,
+    PipelineRun,
+    QueueDepth,
+    SloBurn,
+    TaskDay,
+    TaskHour,
+)
 from rsmq_django.spark.lake import Lake
 from tests.admin.pages import rows_of, text_of, told
 from tests.pipeline.conftest import add_up_days, write_events
@@ -282,6 +291,29 @@ def test_a_group_of_failures_goes_back_to_work(
     assert (mail.attributes().messages, dead.attributes().messages) == (2, 1)
     assert LogEntry.objects.get().change_message == "Retried 2 dead letters of shop.pay, ValueError"
     assert "no dead letters left" in text_of(browser.post(FAILURES, {"fingerprint": GROUP}))
+
+
+def test_depths_of_queues_are_charted(browser: Browser, history: None, django_assert_max_num_queries: Any):
+    assert "No snapshots in this period." in text_of(browser.get(f"{ROOT}queuedepth/"))
+    now = timezone.now().replace(minute=0, second=0, microsecond=0)
+    for back in range(3):
+        for queue, waiting in (("mail", 10 * back), ("zoo", 1)):
+            at = now - dt.timedelta(hours=back)
+            QueueDepth.objects.create(
+                day=at.date(), taken_at=at, queue=queue, waiting=waiting, delayed=0, in_flight=2,
+                oldest_age_us=10**6 * back, body_bytes=9, max_receive_count=1,
+            )  # fmt: skip
+
+    with django_assert_max_num_queries(20):
+        everything = browser.get(f"{ROOT}queuedepth/?span=2d")
+    mail = browser.get(f"{ROOT}queuedepth/?span=2d&queue=mail")
+
+    depth, oldest = everything.context["charts"]
+    assert depth.series[0].values[-3:] == [21, 11, 1] and depth.series[2].values[-1] == 4
+    assert depth.series[0].values[0] is None, "no snapshot"
+    assert oldest.series[0].values[-3:] == [2, 1, 0]
+    assert mail.context["charts"][0].series[0].values[-3:] == [20, 10, 0]
+    assert len(rows_of(mail)) == 3
 
 
 def test_an_unknown_group_is_reported(browser: Browser, history: None):

@@ -17,7 +17,7 @@ from rsmq_django.core.tasks.stacks import tell_stacks
 from rsmq_django.core.topic import Topic
 from rsmq_django.core.topic.lag import note_lag_call
 from rsmq_django.live.row_keys import row_key
-from rsmq_django.pipeline.models import CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
+from rsmq_django.pipeline.models import CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
 from rsmq_django.queues import ensure_queue
 from rsmq_django.tasks import call, group
 from tests.browser.chromium import Visitor
@@ -80,6 +80,7 @@ PAGES = {
     "run": "/admin/rsmq/run/{run}/change/",
     "capacity": "/admin/rsmq_pipeline/capacityadvice/",
     "anomalies": "/admin/rsmq_pipeline/anomaly/",
+    "depths": "/admin/rsmq_pipeline/queuedepth/?span=2d",
 }
 
 
@@ -189,6 +190,15 @@ def remember_weeks() -> None:
             )  # fmt: skip
     TaskHour.objects.bulk_create(hours)
     add_up_days()
+    QueueDepth.objects.bulk_create(
+        QueueDepth(
+            day=at.date(), taken_at=at, queue=queue, waiting=40 + 9 * (back % 7), delayed=back % 5, in_flight=4,
+            oldest_age_us=10**6 * (back % 11), body_bytes=4_096, max_receive_count=2,
+        )
+        for back in range(40)
+        for at in [now - dt.timedelta(hours=back)]
+        for queue in ("mail", "default")
+    )  # fmt: skip
     for kind, number in (("ValueError", 310), ("TimeoutError", 42)):
         FailureGroup.objects.create(
             day=now.date(), task="shop.tasks.pay", fingerprint=kind, error_type=f"builtins.{kind}", n=number, retried=9,
@@ -230,8 +240,8 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "seek": ("Preview",),
     "workflow": ("Cancel…", "History"),
     "reliable-queue": ("Acknowledge", "Retry", "History"),
-    "history": ("1 year",),
-    "history-failures": ("Retry…",),
+    "history": ("1 year", "Download CSV"),
+    "history-failures": ("Retry…", "Mute"),
 }
 
 

@@ -28,6 +28,7 @@ from rsmq_django.spark.job import Pipeline
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.lock import RunLock
 from rsmq_django.spark.options import Options
+from rsmq_django.spark.rollup import StepResult
 from rsmq_django.spark.runs import StepRun, read_runs, status_of
 from rsmq_django.spark.schemas import DEAD_LETTERS, EVENTS, HOURLY, RUNS
 from rsmq_django.spark.server import Server
@@ -197,6 +198,8 @@ def test_dry_run_prints_the_work_of_each_step_and_changes_nothing(
     assert code == 0
     assert said.splitlines() == [
         "archive: 50 events",
+        "snapshot: 0 queues",
+        "dlq: 0 dead letters",
         "rollup: 0 events, and newly archived ones",
         "analyse: the archive is empty",
         "compact: 0 small files",
@@ -347,6 +350,8 @@ def test_run_publishes_what_there_is_whatever_happens_to_a_step(
     monkeypatch.setattr(rsmq_pipeline, "_require_spark", lambda: None)
     monkeypatch.setattr(Pipeline, "spark", PlainSpark())
     monkeypatch.setattr(PlainSpark, "stop", lambda self: None, raising=False)
+    for step in ("snapshot", "archive_dead_letters"):  # they need Spark
+        monkeypatch.setattr(f"rsmq_django.spark.job.steps.{step}", lambda *_given, **_more: StepResult())
     write_hours([hour_row()], day=dt.datetime.now(dt.UTC).date())
     log_events(server.redis, 50)
     other = Server(server.url, namespace="rsmq", patience_s=5)

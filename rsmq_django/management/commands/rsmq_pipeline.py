@@ -59,7 +59,7 @@ NOTHING_ACCEPTED = (
 
 EPILOG = """
 steps:
-  run        archive, rollup, analyse, compact, expire and publish in one Spark session
+  run        archive, snapshot, dlq, rollup, analyse, compact, expire and publish in one Spark session
   archive    event log -> lake, exactly once; then trim the log
   rollup     new events -> sums of five minutes and of hours, failure groups (no Java needed, nor for analyse)
   analyse    capacity advice, burn rates, anomalies
