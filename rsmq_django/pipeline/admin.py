@@ -45,7 +45,13 @@ class TaskHistoryAdmin(HistoryAdmin):
         queue, task = request.GET.get("queue") or None, request.GET.get("task") or None
         form = TaskForm(request)
         asked = form.range(now)
-        about = {"queue": queue, "task": task, "since": asked.since, "until": asked.until, "step": asked.step}
+        about: dict[str, Any] = {
+            "queue": queue,
+            "task": task,
+            "since": asked.since,
+            "until": asked.until,
+            "step": asked.step,
+        }
         rows = table_rows(request, history.task_totals(**about), form.cleaned_data.get("q", ""))
         if request.GET.get("format") in FORMATS:
             return download(request.GET["format"], rows, asked)

@@ -94,7 +94,7 @@ def _comparable(at: dt.datetime | dt.date) -> dt.datetime | dt.date:
 
 
 def _label(at: dt.datetime | dt.date) -> str:
-    return date_format(at, "j M H:i" if isinstance(at, dt.datetime) else "j M")
+    return date_format(at, "D H:i" if isinstance(at, dt.datetime) else "j M")
 
 
 def _percent(value: float) -> str:

@@ -7,16 +7,18 @@ queues.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from operator import add
+from typing import Any, Literal, TypeVar
 
-from django.db.models import Max, Min, Q, QuerySet, Sum
+from django.db.models import ExpressionWrapper, F, Max, Min, Q, QuerySet, Sum, TextField
 from django.utils import timezone
 
-from ..core.stats.histogram import Histogram
+from ..core.stats.histogram import LAST_BUCKET, Histogram
 from ..spark.burn import ALARMS, WINDOWS_S
 from .days import LENGTHS, begin_of, cover
+from .fields import numbers_of
 from .models import ALL, Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskDay, TaskHour
 
 __all__ = [
@@ -37,7 +39,11 @@ __all__ = [
     "task_totals",
 ]
 
+K = TypeVar("K", bound=Hashable)
 Step = Literal["hour", "day"]
+#: Columns of rows that are added up, and their histograms.
+COUNTED = ("attempts", "succeeded", "retried", "dead", "lost", "busy_us")
+TEXTS = ("wait_hist", "run_hist")
 QUANTILES = (0.5, 0.95, 0.99)
 
 
@@ -131,11 +137,9 @@ def task_history(
 
     Hours are those of 90 days; days are whole days in UTC, for as long as the lake has their hours.
     """
-    points: dict[dt.datetime | dt.date, Point] = {}
     rows = _hours(queue, task, since, until) if step == "hour" else _days(queue, task, since, until)
-    for row in rows.iterator(chunk_size=1000):
-        at = row.hour if isinstance(row, TaskHour) else row.day
-        _add(points.setdefault(at, Point(at)), row)
+    at = "hour" if step == "hour" else "day"
+    points = add_up((row[0], row[0], row[1:]) for row in _values(rows, at))
     return [points[at] for at in sorted(points, key=str)]
 
 
@@ -148,10 +152,8 @@ def task_totals(
     step: Step = "day",
 ) -> dict[tuple[str, str], Point]:
     """Return (queue, task) -> the sum of the range as one point, the busiest first. `step` as of task_history()."""
-    totals: dict[tuple[str, str], Point] = {}
     rows = _hours(queue, task, since, until) if step == "hour" else _longest(queue, task, since, until)
-    for row in rows.iterator(chunk_size=1000):
-        _add(totals.setdefault((row.queue, row.task), Point(row.day)), row)
+    totals = add_up(((row[0], row[1]), row[2], row[3:]) for row in _values(rows, "queue", "task", "day"))
     return dict(sorted(totals.items(), key=lambda item: -item[1].busy_s))
 
 
@@ -237,7 +239,8 @@ def depth_history(*, queue: str | None = None, since: dt.datetime, step: Step) -
     rows = rows.filter(queue=queue) if queue else rows
     sums = {name: Sum(name) for name in ("waiting", "delayed", "in_flight")}
     points: dict[dt.datetime | dt.date, DepthPoint] = {}
-    for row in rows.order_by().values("taken_at").annotate(**sums, oldest=Max("oldest_age_us")).order_by("taken_at"):
+    found: Iterable[Any] = rows.order_by().values("taken_at").annotate(**sums, oldest=Max("oldest_age_us"))
+    for row in sorted(found, key=lambda row: row["taken_at"]):
         at = utc(row["taken_at"]).replace(minute=0, second=0, microsecond=0)
         key = at if step == "hour" else at.date()
         point = points.setdefault(key, DepthPoint(key))
@@ -329,19 +332,33 @@ def utc(when: dt.datetime) -> dt.datetime:
     return aware.astimezone(dt.UTC)
 
 
-def _add(point: Point, row: TaskHour | TaskDay) -> None:
-    point.attempts += row.attempts
-    point.succeeded += row.succeeded
-    point.retried += row.retried
-    point.dead += row.dead
-    point.lost += row.lost
-    point.busy_s += row.busy_us / 1e6
-    point.wait.add_counts(_numbered(row.wait_hist))
-    point.run.add_counts(_numbered(row.run_hist))
+def _values(rows: QuerySet[Any], *names: str) -> Iterator[Any]:
+    """Yield columns of rows, then their counts and the texts of their histograms."""
+    texts = [ExpressionWrapper(F(name), output_field=TextField()) for name in TEXTS]
+    return rows.values_list(*names, *COUNTED, *texts).iterator(chunk_size=1000)
 
 
-def _numbered(histogram: dict[str, int]) -> dict[int, int]:
-    return {int(bucket): count for bucket, count in histogram.items()}
+def add_up(rows: Iterable[tuple[K, dt.datetime | dt.date, Sequence[Any]]]) -> dict[K, Point]:
+    """Return the sums of rows by key."""
+    sums: dict[K, tuple[Point, list[int], list[int]]] = {}
+    for key, at, (attempts, succeeded, retried, dead, lost, busy_us, *texts) in rows:
+        if key not in sums:
+            sums[key] = (Point(at), [0] * (LAST_BUCKET + 1), [0] * (LAST_BUCKET + 1))
+        point, *histograms = sums[key]
+        point.attempts += attempts
+        point.succeeded += succeeded
+        point.retried += retried
+        point.dead += dead
+        point.lost += lost
+        point.busy_s += busy_us / 1e6
+        for total, text in zip(histograms, texts, strict=True):
+            first, counts = numbers_of(text)
+            end = first + len(counts)
+            total[first:end] = map(add, total[first:end], counts)
+    for point, wait, run in sums.values():
+        point.wait.counts.update((bucket, count) for bucket, count in enumerate(wait) if count)
+        point.run.counts.update((bucket, count) for bucket, count in enumerate(run) if count)
+    return {key: point for key, (point, _, _) in sums.items()}
 
 
 def _milliseconds(value_us: float | None) -> float | None:

@@ -1,7 +1,7 @@
 """Tables of pipeline results. Only `publish` writes them, a day at a time.
 
 Times are UTC, `day` is the day in UTC, durations are microseconds unless their name says seconds.
-Histograms map the number of a bucket, as text, to a count: `rsmq_django.core.stats.histogram` adds and reads them.
+Histograms map the number of a bucket to a count: `rsmq_django.core.stats.histogram` adds and reads them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import ClassVar
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+
+from .fields import HistogramField
 
 #: Longest queue name; task paths and kinds of errors are cut to a length that every database can index.
 NAME_LENGTH, PATH_LENGTH = 160, 200
@@ -93,8 +95,8 @@ class TaskStatistics(models.Model):
     run_s_squared = models.FloatField()
     body_bytes = models.BigIntegerField()
     workers = models.IntegerField()
-    wait_hist = models.JSONField(default=dict)
-    run_hist = models.JSONField(default=dict)
+    wait_hist = HistogramField()
+    run_hist = HistogramField()
 
     class Meta:
         abstract = True

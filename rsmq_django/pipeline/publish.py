@@ -197,8 +197,8 @@ def _short(text: str, limit: int | None) -> str:
 def _database_value(name: str, value: Any) -> Any:
     if isinstance(value, dt.datetime):
         return _database_time(value)
-    if name.endswith("_hist"):  # JSON keys are strings
-        return {str(bucket): count for bucket, count in (value or ())}
+    if name.endswith("_hist"):
+        return dict(value or ())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if name == "sample":

@@ -474,7 +474,7 @@ def test_submit_writes_its_files_and_prints_a_line_without_secrets(pipeline, tmp
     config = JobConfig.from_file(tmp_path / "job.json")
     assert (config.master, config.conf["spark.executor.memory"]) == ("spark://head:7077", "3g")
     assert server.url not in said + (tmp_path / "job.json").read_text()
-    with pytest.raises(CommandError, match="cannot run publish; its steps are archive, rollup"):
+    with pytest.raises(CommandError, match="cannot run publish; its steps are archive, snapshot, dlq, rollup"):
         pipeline("submit", "archive,publish", "--to", str(tmp_path))
 
 

@@ -1,6 +1,7 @@
 """Sums of days, weeks and four weeks: the same figures as the hours, in few rows."""
 
 import datetime as dt
+import json
 import random
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from rsmq_django.core.stats.histogram import Histogram
 from rsmq_django.pipeline import history
 from rsmq_django.pipeline.days import begin_of, cover
+from rsmq_django.pipeline.fields import decode, encode
 from rsmq_django.pipeline.models import ALL, PublishedDay, TaskDay, TaskHour
 from rsmq_django.pipeline.publish import KEEP_DAYS, publish
 from rsmq_django.spark.lake import Lake
@@ -50,6 +52,17 @@ def as_point(rows: list[dict[str, Any]]) -> history.Point:
         point.wait.add_counts(dict(row["wait_hist"]))
         point.run.add_counts(dict(row["run_hist"]))
     return point
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [({}, ""), ({500: 12}, "500:12"), ({"502": 3, "500": 12, "501": 0}, "500:12,,3"), ({0: 1}, "0:1")],
+)
+def test_histogram_is_a_short_text(counts: dict[Any, int], text: str):
+    numbers = {int(bucket): count for bucket, count in counts.items() if count}
+
+    assert encode(counts) == text and decode(text) == numbers
+    assert decode(json.dumps(counts)) == numbers, "of an earlier version"
 
 
 @pytest.mark.parametrize("length", [7, 28])

@@ -2,6 +2,8 @@ from typing import Any
 
 from django.db import migrations, models
 
+from rsmq_django.pipeline.fields import HistogramField
+
 
 def publish_hours_again(apps: Any, schema_editor: Any) -> None:
     """Let the next publishing write all days, with their sums."""
@@ -34,8 +36,8 @@ class Migration(migrations.Migration):
                 ("run_s_squared", models.FloatField()),
                 ("body_bytes", models.BigIntegerField()),
                 ("workers", models.IntegerField()),
-                ("wait_hist", models.JSONField(default=dict)),
-                ("run_hist", models.JSONField(default=dict)),
+                ("wait_hist", HistogramField()),
+                ("run_hist", HistogramField()),
                 ("days", models.PositiveSmallIntegerField()),
             ],
             options={
@@ -46,5 +48,7 @@ class Migration(migrations.Migration):
                 "constraints": [models.UniqueConstraint(fields=("day", "days", "queue", "task"), name="rsmq_task_day")],
             },
         ),
+        migrations.AlterField("taskhour", "wait_hist", HistogramField()),
+        migrations.AlterField("taskhour", "run_hist", HistogramField()),
         migrations.RunPython(publish_hours_again, migrations.RunPython.noop),
     ]

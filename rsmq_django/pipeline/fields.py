@@ -1,0 +1,62 @@
+"""A column with a histogram as a short text: a year of many tasks has tens of millions of counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+
+if TYPE_CHECKING:
+    _TextField = models.TextField[Any, dict[int, int]]
+else:
+    _TextField = models.TextField
+
+
+class HistogramField(_TextField):
+    """Counts by bucket, {500: 12, 502: 3}, as "500:12,,3": the first bucket, and all counts from there on; no zeros.
+
+    Reads the JSON of earlier versions, too.
+    """
+
+    if TYPE_CHECKING:
+        _pyi_private_set_type: Any
+        _pyi_private_get_type: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs | {"default": dict})
+
+    def from_db_value(self, value: str | None, expression: Any, connection: Any) -> dict[int, int]:
+        """Return the counts by bucket."""
+        return decode(value or "")
+
+    def get_prep_value(self, value: Any) -> Any:
+        """Return the text."""
+        return encode(value) if isinstance(value, Mapping) else value
+
+
+def encode(counts: Mapping[Any, int]) -> str:
+    """Return the text of a histogram, whose buckets may be texts."""
+    numbers = {int(bucket): count for bucket, count in counts.items() if count}
+    if not numbers:
+        return ""
+    first = min(numbers)
+    return f"{first}:" + ",".join(str(numbers.get(bucket, "")) for bucket in range(first, max(numbers) + 1))
+
+
+def decode(text: str) -> dict[int, int]:
+    """Return the counts of a text."""
+    first, counts = numbers_of(text)
+    return {bucket: count for bucket, count in enumerate(counts, first) if count}
+
+
+def numbers_of(text: str) -> tuple[int, list[int]]:
+    """Return the first bucket of a text, and all counts from there on."""
+    if text.startswith("{"):
+        text = encode(json.loads(text))
+    first, _, counts = text.partition(":")
+    if not counts:
+        return 0, []
+    # Twice, because each replacement ends at a comma that the next one would begin with.
+    return int(first), list(map(int, counts.replace(",,", ",0,").replace(",,", ",0,").split(",")))
