@@ -98,9 +98,17 @@ class Replicas:
                 str(count).rstrip("."),
             )
             return False
+        return int(count) > 0 or (not self._probe_at and self._had_one(client, replication))
+
+    def _had_one(self, client: Client, replication: object) -> bool:
+        if isinstance(replication, redis.RedisError):
+            logger.warning(
+                "%r: %s. Whether it has just lost its replica is unknown; its user needs +info",
+                client.connection,
+                str(replication).rstrip("."),
+            )
         # The server drops its backlog for replicas an hour after the last one has gone (repl-backlog-ttl).
-        had_one = isinstance(replication, bytes) and b"repl_backlog_active:1" in replication
-        return int(count) > 0 or (had_one and not self._probe_at)
+        return isinstance(replication, bytes) and b"repl_backlog_active:1" in replication
 
     def _check(self, client: Client, count: object) -> None:
         if isinstance(count, redis.RedisError):

@@ -243,10 +243,16 @@ def test_row_stays_while_the_server_forgets_its_scripts_again_and_again(
     assert (waiting(), messages(primary)) == (0, 1)
 
 
-def test_missing_permission_to_wait_is_logged_once(
-    greet: Task, configured: Any, with_outbox: Configure, primary: Server, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("command", ["wait", "info"])
+def test_missing_permission_to_look_for_replicas_is_logged_once(
+    greet: Task,
+    configured: Any,
+    with_outbox: Configure,
+    primary: Server,
+    caplog: pytest.LogCaptureFixture,
+    command: str,
 ):
-    primary.redis.execute_command("ACL", "SETUSER", "hasty", "on", ">secret", "~*", "&*", "+@all", "-wait")
+    primary.redis.execute_command("ACL", "SETUSER", "hasty", "on", ">secret", "~*", "&*", "+@all", f"-{command}")
     with_outbox(
         on_commit=LEDGER, url=primary.url.replace("redis://", "redis://hasty:secret@"), default={"OUTBOX": True}
     )
@@ -256,7 +262,7 @@ def test_missing_permission_to_wait_is_logged_once(
         assert relay.relay_waiting() == 1
 
     told = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert ["+wait" in record.message for record in told] == [True]
+    assert [f"+{command}" in record.message for record in told] == [True]
 
 
 # -- Sending again -------------------------------------------------------------------------------------------------
