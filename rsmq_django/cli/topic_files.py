@@ -44,7 +44,8 @@ def archive(session: Session, /, name: str, path: Path, first: int) -> None:
     """Write the messages of a topic to a file.
 
     Each line is a JSON object with index, message, key, headers and time of publication. Groups keep their positions.
-    An existing file is replaced when the new one is complete.
+    An existing file is replaced when the new one is complete. For an archive that grows, in the lake of the pipeline:
+    manage.py rsmq_pipeline archive-topic.
     """
     topic = existing(session, name)
     unfinished = path.with_name(path.name + ".part")

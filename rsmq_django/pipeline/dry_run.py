@@ -14,6 +14,7 @@ from ..spark.options import Options
 from ..spark.rollup import new_events
 from ..spark.schemas import EVENTS, FIVE_MINUTES
 from ..spark.server import Server
+from ..spark.topics import unarchived_messages
 from .config import require_tables
 from .health import read_lag
 
@@ -87,6 +88,10 @@ def _drain(options: StepOptions) -> Iterator[str]:
         yield f"drain {queue}: up to {_count(count, 'message')}"
 
 
+def _archive_topic(options: StepOptions) -> Iterator[str]:
+    yield f"archive-topic {options.what}: {_count(unarchived_messages(options.config, options.what), 'message')}"
+
+
 def _backfill(options: StepOptions) -> Iterator[str]:
     yield f"backfill: the rows of {options.what} to {', '.join(options.queues) or 'the queues in its column queue'}"
 
@@ -103,6 +108,7 @@ DRY_RUNS: Mapping[str, Callable[[StepOptions], Iterator[str]]] = {
     "dlq": _dlq,
     "drain": _drain,
     "backfill": _backfill,
+    "archive-topic": _archive_topic,
 }
 
 

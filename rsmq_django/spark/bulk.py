@@ -19,6 +19,7 @@ from ..core.keys import checked_name, publishing_key
 from ..core.limits import milliseconds
 from ..core.queue.bulk import JOB_DONE, MAX_STAGES, RUN_ABORTED, Begun, Job, Kind, Stage, checked_job_name
 from ..core.queue.queue import Queue
+from ..core.topic.entries import packed_entry
 from ..core.transport.call import Argument
 from .columns import Rows
 from .errors import JobIncomplete, PipelineError, RunAborted, StageLost, WrongOption
@@ -51,23 +52,27 @@ class BulkSender:
         self.job = checked_job_name(options.job) if options.job else f"unnamed-{uuid.uuid4().hex}"
         self.run = uuid.uuid4().hex
         self.kind: Kind = "topic" if options.kind == "topic" else "queue"
+        if self.kind == "topic" and {"key", "headers"} & set(names):
+            self.kind = "topic+"
         self._refuse_wrong_columns(set(names))
 
     def _refuse_wrong_columns(self, names: set[str]) -> None:
-        wanted = {"task", "task_id", "args", "kwargs"} if self.options.kind == "tasks" else {"body"}
+        own = {"tasks": {"task", "task_id", "args", "kwargs"}, "topic": {"body", "key", "headers"}}
+        wanted = own.get(self.options.kind, {"body"})
         if self.options.kind == "tasks" and not self.options.task and "task" not in names:
             raise WrongOption("kind=tasks needs the option task, or a column task: the dotted path of the task")
         if self.options.kind != "tasks" and "body" not in names:
             raise WrongOption(f"column body is missing; rename one of {', '.join(sorted(names))}")
         if self.kind == "queue" and "queue" not in names and len(self.options.queues) != 1:
             raise WrongOption("set the option queue to one queue, or add a column queue")
+        if self.options.direct and self.kind != "queue":
+            raise WrongOption("direct=true is for queues; remove it to write to a topic")
         if self.options.direct and self.options.job:
             raise WrongOption("direct=true cannot be combined with the option job: remove one of them")
         unknown = names - wanted - {"queue", "delay_s"}
         if unknown:
-            raise WrongOption(
-                f"columns {', '.join(sorted(unknown))} would be lost; known columns are body, queue, delay_s"
-            )
+            known = ", ".join(sorted(wanted | {"queue", "delay_s"}))
+            raise WrongOption(f"columns {', '.join(sorted(unknown))} would be lost; known columns are {known}")
 
     # -- On the executors ---------------------------------------------------------------------------------------------
 
@@ -115,8 +120,8 @@ class BulkSender:
 
     def _by_target(self, table: Rows) -> Iterator[tuple[str, list[Message]]]:
         messages = self._messages(table)
-        if self.kind == "topic" or "queue" not in table:
-            yield (self.options.topic if self.kind == "topic" else self.options.queues[0]), messages
+        if self.kind != "queue" or "queue" not in table:
+            yield (self.options.queues[0] if self.kind == "queue" else self.options.topic), messages
             return
         groups: dict[str, list[Message]] = {checked_name(name): [] for name in table["queue"]}
         for name, message in zip(table["queue"], messages, strict=True):
@@ -128,6 +133,8 @@ class BulkSender:
         given = table.get("delay_s")
         delays: Iterable[Argument] = map(_delay_ms, given) if given else [OWN_DELAY] * len(suffixes)
         bodies = self._calls(table, suffixes) if self.options.kind == "tasks" else _bodies(table["body"])
+        if self.kind == "topic+":
+            bodies = _entries(table, bodies)
         return list(zip(suffixes, delays, bodies, strict=True))
 
     def _calls(self, table: Rows, suffixes: list[str]) -> Iterator[bytes]:
@@ -251,6 +258,13 @@ def _bodies(values: Sequence[Any]) -> list[bytes]:
     if None in values:
         raise PipelineError("a body is null; filter such rows out, or use coalesce(body, '')")
     return [value.encode() if isinstance(value, str) else bytes(value) for value in values]
+
+
+def _entries(table: Rows, bodies: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield bodies of a topic with their key and headers."""
+    nothing = [None] * _height(table)
+    for body, key, headers in zip(bodies, table.get("key", nothing), table.get("headers", nothing), strict=True):
+        yield packed_entry(body, key or None, json.loads(_json(headers, dict, "headers")))
 
 
 def _light(messages: list[Message]) -> Iterator[list[Message]]:

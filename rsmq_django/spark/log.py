@@ -189,6 +189,13 @@ class StreamLog:
                 found += cut
         return found
 
+    def count_lost(self, begin: Offsets, end: Offsets, stored: int) -> None:
+        """Count the entries that were planned and that no task found any more as lost."""
+        planned = {stream: end[stream]["rows"] for stream in end if end[stream] != begin[stream]}
+        if missing := sum(planned.values()) - stored:
+            stream = next(iter(planned))
+            end[stream] = {**end[stream], "lost": end[stream]["lost"] + missing}
+
     def _cut_as_walked(self, stream: str, after: str, stop: Offset) -> list[StreamRange]:
         """Return the ranges of the latest batch; an empty list for any other one."""
         first, steps = self._walked.get(stream, ("", []))

@@ -5,9 +5,10 @@ All are partitioned by `dt`, the day in UTC. Every reader passes its schema, so 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from . import dead_letters, drain, events
+from . import dead_letters, drain, events, topic_log
 from .columns import Column, columns
 
 #: Events that are dated after the server's clock by more are stored on the day of their archiving, and not counted: the
@@ -111,3 +112,10 @@ TABLES = (EVENTS, FIVE_MINUTES, HOURLY, FAILURES, SLO, CAPACITY, ANOMALIES, DEPT
 def drained(queue: str) -> LakeTable:
     """Return the table with the drained messages of a queue. They do not expire."""
     return LakeTable(f"drained/{queue}", drain.SCHEMA, 0)
+
+
+def archived_topic(name: str) -> LakeTable:
+    """Return the table with the messages of a topic. They do not expire."""
+    # Names of topics may have any characters; a tilde means the same in paths and in addresses.
+    safe = re.sub(r"[^A-Za-z0-9_.-]|^\.", lambda found: f"~{found[0].encode().hex('~').upper()}", name)
+    return LakeTable(f"topics/{safe}", topic_log.SCHEMA, 0)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ..core.transport.streams import BEGINNING, id_order
-from . import drain, events
+from . import drain, events, topic_log
 from .delta import CommitConflict, Table
 from .drain import Journals
 from .errors import DataLoss, as_our_error
@@ -25,6 +25,7 @@ from .lake import Lake
 from .log import Offset, Offsets, StreamLog, StreamRange
 from .options import Options
 from .schemas import MOST_AHEAD_S, LakeTable
+from .topic_log import TopicLog
 
 
 @dataclass(slots=True)
@@ -91,7 +92,7 @@ class StreamTransfer:
             if any(end[stream]["log"] != begin[stream]["log"] for stream in end):
                 return True  # a log was created or replaced meanwhile: its offset may be in the table
             files = self._write(table, self.log.ranges(begin, end))
-            _count_lost(begin, end, files)
+            self.log.count_lost(begin, end, sum(file.rows for file in files))
             table.commit(files, marks=_marks(begin, end))
             if opened > self.durable:  # of another run, which may have died before it synced its commit
                 table.sync(after=self.durable)
@@ -126,6 +127,9 @@ def write_range(options: Options, uri: str, now_us: int, part: StreamRange) -> l
     if options.kind == "drain":
         batches = split_rows(Journals(options).read(part), drain.SCHEMA, time="claimed_at")
         return write_files(uri, batches, drain.SCHEMA)
+    if options.kind == "topic":
+        batches = split_rows(TopicLog(options).rows(part), topic_log.SCHEMA, time="published_at")
+        return write_files(uri, batches, topic_log.SCHEMA)
     rows = EventLogReader(options).read(part)
     batches = split_rows(rows, events.SCHEMA, time="event_at", now_us=now_us, most_ahead_s=MOST_AHEAD_S)
     return write_files(uri, batches, events.SCHEMA)
@@ -168,11 +172,3 @@ def _mark(stream: str, log: str, what: str) -> str:
 def _number_of(log: str) -> int:
     """Return a number for an identity: 56 bits of its hash."""
     return int.from_bytes(hashlib.sha256(log.encode()).digest()[:7], "big")
-
-
-def _count_lost(begin: Offsets, end: Offsets, files: list[DataFile]) -> None:
-    """Count the entries that were planned and that no task found any more as lost."""
-    planned = {stream: end[stream]["rows"] for stream in end if end[stream] != begin[stream]}
-    if missing := sum(planned.values()) - sum(file.rows for file in files):
-        stream = next(iter(planned))
-        end[stream] = {**end[stream], "lost": end[stream]["lost"] + missing}

@@ -15,6 +15,7 @@ from django.core.management import CommandError
 
 from rsmq_django.core import Queue
 from rsmq_django.core.stats.fingerprint import fingerprint
+from rsmq_django.core.topic import Topic
 from rsmq_django.core.transport.streams import name_log
 from rsmq_django.management.commands import rsmq_pipeline
 from rsmq_django.management.commands.rsmq_pipeline import Command
@@ -476,6 +477,27 @@ def test_submit_writes_its_files_and_prints_a_line_without_secrets(pipeline, tmp
     assert server.url not in said + (tmp_path / "job.json").read_text()
     with pytest.raises(CommandError, match="cannot run publish; its steps are archive, snapshot, dlq, rollup"):
         pipeline("submit", "archive,publish", "--to", str(tmp_path))
+
+
+def test_topic_is_archived_and_restored_by_name(pipeline, server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Pipeline, "spark", PlainSpark())
+    monkeypatch.setattr(PlainSpark, "stop", lambda self: None, raising=False)
+    monkeypatch.setattr(rsmq_pipeline, "_require_spark", lambda: None)
+    topic = Topic("orders", get_client())
+    topic.publish("1", "2", headers={"a": "b"})
+
+    counted = pipeline("archive-topic", "orders", dry_run=True)
+    archived = pipeline("archive-topic", "orders")
+    looked = pipeline("restore-topic", "orders", "--into", "copy")
+    done = pipeline("restore-topic", "orders", "--into", "copy", yes=True)
+
+    assert "archive-topic orders: 2 messages" in counted[1]
+    assert archived[1].split() == ["archive-topic", "2", "in", "2", "out", *archived[1].split()[-2:]]
+    assert looked[1] == "2 messages would be published to copy\nnothing was changed; add --yes to apply\n"
+    assert done == (0, "2 messages published to copy\n")
+    assert [dict(each.headers) for each in Topic("copy", get_client()).read_range(1, 9).messages] == [{"a": "b"}] * 2
+    with pytest.raises(CommandError, match="--into OTHER"):
+        pipeline("restore-topic", "orders")
 
 
 def test_failure_group_goes_back_to_its_queue_once(pipeline, lake: Lake, server: PrivateServer):

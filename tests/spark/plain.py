@@ -1,6 +1,7 @@
 """What the archive needs of Spark, in one process: tests of its commits need no engine, but many rounds of it.
 
-python -m tests.spark.plain LAKE ROWS_PER_BATCH     archive the log at RSMQ_REDIS_URL until it is empty
+python -m tests.spark.plain LAKE ROWS_PER_BATCH           archive the log at RSMQ_REDIS_URL until it is empty
+python -m tests.spark.plain LAKE ROWS_PER_BATCH TOPIC     archive a topic
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import Options
 from rsmq_django.spark.schemas import EVENTS
+from rsmq_django.spark.topics import topic_transfer
 
 
 class PlainSpark:
@@ -52,8 +54,16 @@ def ids_in(lake: Lake) -> list[str]:
     return found
 
 
-if __name__ == "__main__":
-    config = JobConfig(lake=sys.argv[1])
-    job = archive_job(config.find_lake(), **config.options(maxRowsPerBatch=sys.argv[2], failOnDataLoss="true"))
+def main(place: str, rows: str, topic: str = "") -> int:
+    config = JobConfig(lake=place, source={"maxRowsPerBatch": rows, "rowsPerPartition": "50"})
+    if topic:
+        transfer = topic_transfer(PlainSpark(), config, topic)
+        transfer.run(transfer.log.newest_ids())
+        return transfer.result.rows
+    job = archive_job(config.find_lake(), **config.options(failOnDataLoss="true", rowsPerPartition="100"))
     job.transfer()
-    sys.stdout.write(f"{job.result.rows}\n")
+    return job.result.rows
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{main(*sys.argv[1:])}\n")

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from rsmq_django.core import Queue
+from pathlib import Path
+
+import pytest
+
+from rsmq_django.core import Client, Queue
+from rsmq_django.core.topic import Topic
 from rsmq_django.spark.bulk import BulkSender, unfinished_jobs
+from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.drain import Journals, drains, restore_drained
 from rsmq_django.spark.log import StreamLog
 from rsmq_django.spark.options import Options
 from rsmq_django.spark.server import Server
 from rsmq_django.spark.snapshot import QueueSnapshot
-from tests.acl_users import UserOf, user_with_role
+from rsmq_django.spark.topics import restore_topic, topic_transfer, transfer_topic
+from tests.acl_users import TOPICS, UserOf, user_with_role
 from tests.redis_server import PrivateServer
+from tests.spark.plain import PlainSpark
 from tests.spark.samples import log_events
 
 __all__ = ["user_with_role"]
@@ -44,3 +52,15 @@ def test_pipeline_reads_drains_and_sends(mail: Queue, server: PrivateServer, use
     job.commit([job.stage([{"body": ["a", "b", "c"]}], attempt="0.1")])
     assert unfinished_jobs(pipeline) == [] and mail.attributes().messages == 5
     pipeline.close()
+
+
+def test_pipeline_archives_and_restores_a_topic(
+    client: Client, server: PrivateServer, user_with_role: UserOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    Topic(TOPICS[0], client).publish("1", "2", key="k")
+    monkeypatch.setenv("RSMQ_REDIS_URL", user_with_role("pipeline", topics=TOPICS))
+    config = JobConfig(lake=str(tmp_path / "lake"), source={"patienceS": "5"})
+
+    transfer_topic(topic_transfer(PlainSpark(), config, TOPICS[0]))
+
+    assert restore_topic(config, TOPICS[0], into=f"{TOPICS[0]}.dlt", dry_run=False).sent == 2

@@ -35,7 +35,8 @@ JOB_DONE, RUN_ABORTED = -1, -2
 MAX_STAGES = 250
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
-Kind = Literal["queue", "topic"]
+#: The bodies of "topic+" have key and headers before them.
+Kind = Literal["queue", "topic", "topic+"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,9 @@ class Job:
         """
         kind, target = Stage.target_of(name)
         stage = self._stage_keys(name)
-        if kind == "topic":
+        if kind != "queue":
             topic = topic_keys(checked_topic(target, namespace=self.namespace))
-            args = (topic.prefix, target, most)
+            args = (topic.prefix, target, most, int(kind == "topic+"))
             all_keys = (*topic.log, topic.groups, *stage, self._key)
             return Call("queue/bulk/publish_topic", all_keys, args, int, repeatable=True, subject=target)
         keys = queue_keys(self.namespace, checked_name(target))

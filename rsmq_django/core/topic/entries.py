@@ -41,6 +41,12 @@ def publish_words(
     return [len(bodies), *bodies, *extras]
 
 
+def packed_entry(body: bytes, key: str | None, headers: Mapping[str, str] | None) -> bytes:
+    """Return a message as one value for queue/bulk/publish_topic: lengths of key and headers, key, headers, body."""
+    packed_key, packed_headers = _packed_key(key), _packed_headers(headers)
+    return b"%d:%d:%b%b%b" % (len(packed_key), len(packed_headers), packed_key, packed_headers, body)
+
+
 def _encoded(topic: str, body: Body) -> bytes:
     data = encoded(body)
     if len(data) > MAX_BODY_BYTES:

@@ -6,8 +6,9 @@ async twin.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import InvalidValue, RsmqError
 from ..limits import Body, checked_count
@@ -27,6 +28,14 @@ T = TypeVar("T")
 
 #: How long a tombstone stays, so that every reader can read it.
 TOMBSTONE_TTL_S = 86_400
+
+
+class LogBounds(NamedTuple):
+    """The identity of a topic's log, "" before its first message, and its lowest stored and its last index."""
+
+    log: str
+    first: int
+    last: int
 
 
 class Topic:
@@ -107,6 +116,11 @@ class Topic:
         args = (self.keys.prefix, _checked_index("first", first), checked_count(count))
         keys = (self.keys.index, self.keys.meta, self.keys.time, self.keys.headers, self.keys.keys)
         return Call("topic/range", keys, args, read_range, repeatable=True, subject=self.name)
+
+    def identify_call(self) -> Call[LogBounds]:
+        """Return the call that reads the identity and the bounds of the log; a topic without an identity gets one."""
+        keys = (self.keys.index, self.keys.meta)
+        return Call("topic/identify", keys, (uuid.uuid4().hex,), _read_bounds, repeatable=True, subject=self.name)
 
     def groups(self) -> list[tuple[str, float]]:
         """Return the groups of this package with the seconds since their last activity; idle groups first."""
@@ -253,3 +267,7 @@ def _checked_index(what: str, index: int) -> int:
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index <= MAX_INDEX:
         raise InvalidValue(f"{what} is {index!r}; it must be a whole number between 0 and {MAX_INDEX}")
     return index
+
+
+def _read_bounds(reply: list[Any]) -> LogBounds:
+    return LogBounds(reply[0].decode("ascii"), int(reply[1]), int(reply[2]))

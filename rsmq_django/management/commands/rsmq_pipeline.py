@@ -37,17 +37,17 @@ from ...spark.server import Server
 from ...spark.session import prepare_environment
 from ..arguments import SuggestingCommand
 
-SPARK_STEPS = ("archive", "snapshot", "dlq", "drain", "backfill")
+SPARK_STEPS = ("archive", "snapshot", "dlq", "drain", "backfill", "archive-topic")
 PLAIN_STEPS = (
     "rollup", "analyse", "publish", "compact", "expire", "convert", "replay", "resume", "status", "doctor", "config",
-    "submit",
+    "submit", "restore-topic",
 )  # fmt: skip
 #: Steps of `run`, in one session: start-up costs more than most steps.
 RUN = (*ALL_STEPS, "publish")
 #: Maximum number of queues that an error about an unknown queue lists.
 MOST_QUEUES_NAMED = 20
 #: Steps that only preview their changes without --yes.
-DANGEROUS = ("drain", "backfill", "replay", "submit")
+DANGEROUS = ("drain", "backfill", "replay", "submit", "restore-topic")
 #: Error -> its remedy on this command line.
 HINTS = {
     "DataLoss": "without --strict, rsmq_pipeline archive counts them and continues with the rest",
@@ -72,10 +72,12 @@ steps:
   backfill   FILE --queue Q [--task T]: rows -> messages or task calls, each once
   replay     FINGERPRINT: send the dead letters of a failure group back to their queues
   resume     JOB: finish a bulk job that crashed while it published
+  archive-topic  NAME: new messages of a topic -> lake, each once; they stay in the topic
+  restore-topic  NAME --into OTHER: archived messages -> a topic without messages, all or none
   submit     [STEPS]: write the files for spark-submit and print its command line; with --yes run it
   status, doctor, config
 
-Without --yes, drain, backfill and replay only count, and submit only writes its files.
+Without --yes, drain, backfill, replay and restore-topic only count, and submit only writes its files.
 
 examples:
   manage.py rsmq_pipeline doctor                          list what is missing and how to install it
@@ -104,7 +106,7 @@ class Command(SuggestingCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("step", choices=("run", *SPARK_STEPS, *PLAIN_STEPS), metavar="STEP")
-        parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="file, fingerprint, job or steps")
+        parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="file, fingerprint, name or steps")
         parser.add_argument("--lake", metavar="PLACE", help="path or address of the lake")
         parser.add_argument("--master", metavar="M", help="Spark master: local[2], spark://host:7077")
         parser.add_argument("--conf", action="append", default=[], metavar="K=V", help="Spark setting")
@@ -128,9 +130,10 @@ class Command(SuggestingCommand):
             action="store_true",
             help="archive: stop when events were trimmed before, instead of counting them",
         )
+        parser.add_argument("--into", default="", metavar="OTHER", help="restore-topic: the topic to publish to")
         parser.add_argument("--to", default="rsmq_submit", metavar="DIR", help="submit: directory of the written files")
         parser.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
-        parser.add_argument("--yes", action="store_true", help="apply drain, backfill, replay or submit")
+        parser.add_argument("--yes", action="store_true", help="apply drain, backfill, replay, restore-topic or submit")
         parser.add_argument("--json", action="store_true", help="print one JSON object per step")
 
     def handle(self, *, step: str, **options: Any) -> None:
@@ -158,8 +161,8 @@ class Command(SuggestingCommand):
         if step in ("drain", "backfill"):
             _refuse_unknown_queues(_server(config), _names(options["queue"]))
         self.is_dry = options["dry_run"] or (step in DANGEROUS and not options["yes"])
-        if step in ("status", "doctor", "config", "resume", "replay", "convert", "submit"):
-            return int(getattr(self, f"_{step}")(config))
+        if step in ("status", "doctor", "config", "resume", "replay", "convert", "submit", "restore-topic"):
+            return int(getattr(self, f"_{step.replace('-', '_')}")(config))
         if self.is_dry:
             return self._dry_run(step, config)
         names = RUN if step == "run" else (step,)
@@ -205,6 +208,7 @@ class Command(SuggestingCommand):
         own: dict[str, Callable[[StepRun], None]] = {
             "publish": self._publish,
             "backfill": lambda run: self._backfill(run, pipeline),
+            "archive-topic": lambda run: self._archive_topic(run, pipeline),
         }
         return record(config.find_lake(), name, own[name]) if name in own else pipeline.run(name)
 
@@ -224,6 +228,28 @@ class Command(SuggestingCommand):
         run.rows_in = rows.count()
         send_rows(rows, pipeline.config, queue=queue, task=task, job=job_name(path, f"{queue} {task}"))
         run.rows_out = run.rows_in
+
+    def _archive_topic(self, run: StepRun, pipeline: Pipeline) -> None:
+        from ...spark.topics import topic_transfer, transfer_topic
+
+        job = topic_transfer(pipeline.spark, pipeline.config, self.options["what"])
+        job.on_progress = lambda rows: self.meter("archive-topic", rows)
+        try:
+            transfer_topic(job)
+        finally:
+            run.rows_in = run.rows_out = job.result.rows
+            run.lost, run.offsets = job.result.lost, job.result.offsets
+
+    def _restore_topic(self, config: JobConfig) -> int:
+        from ...spark.topics import restore_topic
+
+        export_address()
+        done = restore_topic(config, self.options["what"], into=self.options["into"], dry_run=self.is_dry)
+        said = f"{done.sent:,} messages published" if not self.is_dry else f"{done.known:,} messages would be published"
+        self.stdout.write(f"{said} to {printable(self.options['into'])}")
+        if self.is_dry:
+            self.stdout.write("nothing was changed; add --yes to apply")
+        return DONE
 
     def _replay(self, config: JobConfig) -> int:
         from ...pipeline.replay import replay
@@ -350,10 +376,13 @@ class Command(SuggestingCommand):
 def _refuse_incomplete(step: str, options: dict[str, Any]) -> None:
     """Raise CommandError for a step that was not told what to work on."""
     needed = {"replay": "a fingerprint", "resume": "the name of a job", "backfill": "a file"}
+    needed |= dict.fromkeys(("archive-topic", "restore-topic"), "the name of a topic")
     if step in needed and not options["what"]:
         raise CommandError(f"{step} needs {needed[step]}: rsmq_pipeline {step} WHAT", returncode=2)
     if step == "backfill" and not Path(options["what"]).exists():
         raise CommandError(f"there is no file {options['what']!r}", returncode=2)
+    if step == "restore-topic" and not options["into"]:
+        raise CommandError("restore-topic needs to know the topic to publish to: --into OTHER", returncode=2)
     if step == "drain" and not options["queue"]:
         raise CommandError("drain needs to know which queues: --queue A,B", returncode=2)
 

@@ -13,7 +13,7 @@ end
 
 local function forget_past(log)
   redis.call("UNLINK", log.time, log.wake, log.headers, log.keys, log.latest, log.stale, log.tombstones)
-  redis.call("HDEL", log.meta, "first", "last", "slot", "bytes", "weighed")
+  redis.call("HDEL", log.meta, "first", "last", "slot", "bytes", "weighed", "log")
   log.first = 1
 end
 
