@@ -65,4 +65,4 @@ def brief(error: Exception) -> str:
         return text
     first, *others = filter(None, text.splitlines())
     causes = [found[1] for line in others if (found := _CAUSE.match(line))]
-    return "; ".join(dict.fromkeys(line.strip() for line in (first, *causes[-1:])))
+    return "; ".join(dict.fromkeys(line.rstrip(" :") for line in (first, *causes[-1:])))

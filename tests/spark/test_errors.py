@@ -58,11 +58,15 @@ Caused by: java.lang.OutOfMemoryError: Java heap space
             RuntimeError(OF_JAVA),
             "RuntimeError: An error occurred while calling o42.load.; java.lang.OutOfMemoryError: Java heap space",
         ),
+        (
+            RuntimeError("An exception was thrown from the Python worker:\nTraceback:\n  pass\nOSError: no space"),
+            "RuntimeError: An exception was thrown from the Python worker; OSError: no space",
+        ),
         (OSError("no disk"), "OSError: no disk"),
-        (KeyError(), "KeyError:"),
+        (KeyError(), "KeyError"),
         (PipelineError("first\nOSError: second"), "PipelineError: first\nOSError: second"),
     ],
-    ids=["python", "java", "one line", "empty", "ours"],
+    ids=["python", "java", "worker", "one line", "empty", "ours"],
 )
 def test_error_of_spark_is_its_first_line_and_its_last_cause(error: Exception, shown: str):
     assert brief(error) == shown
