@@ -137,7 +137,7 @@ def _target(advice: CapacityAdvice) -> dict[str, str]:
 
 
 def _clock_of(log: LogHealth) -> str:
-    """Return a sentence about a clock that is wrong; "" for one that is right."""
+    """Return a sentence about a wrong clock, "" about a correct clock."""
     if log.ahead_s > MOST_CLOCK_S:
         return _("The newest event is dated in the future, as are all events until then: see rsmq_pipeline doctor.")
     if abs(log.clock_s) <= MOST_CLOCK_S:

@@ -121,7 +121,7 @@ class TaskHour(TaskStatistics):
 
 
 class TaskDay(TaskStatistics):
-    """Statistics of a task in a queue in a day or in several days, see days.py. ALL stands for all queues or tasks."""
+    """Statistics of a task in a queue in a day or in several days, see days.py. ALL means all queues or tasks."""
 
     days = models.PositiveSmallIntegerField()
 

@@ -59,7 +59,7 @@ class StepState:
 
 
 def log_state(client: Client, *, after: str | None = None) -> LogHealth:
-    """Return the state of the log. `after` is the last archived id; None: the one that the archive told Redis."""
+    """Return the state of the log. `after` is the last archived id; None: as the archive told Redis."""
     stream = events_key(client.namespace)
     if after is None:
         after = client.run(position_of(stream, READER))

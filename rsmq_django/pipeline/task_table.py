@@ -31,7 +31,7 @@ Row = tuple[str, str, Point]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range of time, in hours or in days; `until` is None for one that ends now."""
+    """A range of time, in hours or in days; `until` is None if it ends now."""
 
     since: dt.datetime
     until: dt.datetime | None
@@ -161,7 +161,7 @@ def _cell(value: Any) -> Any:
 
 
 def download_links(request: HttpRequest) -> list[tuple[str, str]]:
-    """Return the label and the query of each download of what is shown."""
+    """Return the label and the query of each download."""
     links = []
     for form in FORMATS:
         query = request.GET.copy()
