@@ -370,7 +370,7 @@ def test_unit_of_the_worker_is_the_one_of_the_documentation() -> None:
 
 def test_files_that_the_compose_file_mounts_are_there() -> None:
     text = (CONTRIB / "compose" / "compose.yaml").read_text("utf-8")
-    mounted = re.findall(r"- \./([\w/]+):", text)
+    mounted = re.findall(r"- \./([\w/.]+):", text)
 
     assert mounted
     assert [name for name in mounted if not (CONTRIB / name).exists()] == []
@@ -384,3 +384,17 @@ def test_application_and_prometheus_of_the_compose_file_have_the_same_token() ->
     assert of_application == of_prometheus == "/run/secrets/metrics-token"
     assert text.count("secrets: [metrics-token]") == 2
     assert 'os.environ["METRICS_TOKEN_FILE"]' in (ROOT / "docs/how-to/monitoring.md").read_text("utf-8")
+
+
+def test_grafana_finds_its_source_and_the_dashboard_where_the_compose_file_mounts_them() -> None:
+    text = (CONTRIB / "compose" / "compose.yaml").read_text("utf-8")
+    mounted = {inside: CONTRIB / here for here, inside in re.findall(r"- \./([\w/.]+):([\w/.-]+)", text)}
+    provisioning = mounted["/etc/grafana/provisioning"]
+    (source,) = (provisioning / "datasources").glob("*.yaml")
+    (provider,) = (provisioning / "dashboards").glob("*.yaml")
+    (interval,) = re.findall(r"scrape_interval: (\w+)", (CONTRIB / "prometheus/prometheus.yml").read_text("utf-8"))
+    (path,) = re.findall(r"path: (.+)", provider.read_text("utf-8"))
+
+    assert mounted[f"{path}/{DASHBOARD.name}"] == DASHBOARD
+    assert f"timeInterval: {interval}\n" in source.read_text("utf-8")
+    assert "url: http://prometheus:9090\n" in source.read_text("utf-8") and "  prometheus:\n" in text
