@@ -14,6 +14,7 @@ from django.conf import settings
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.transport import backoff, handshake
 from rsmq_django.embedded import EmbeddedServer
+from rsmq_django.embedded.binary import find_server
 from rsmq_django.worker.execute import invoke, resolve
 from tests import deadline, leftovers, process_state
 from tests.redis_server import PrivateServer
@@ -180,6 +181,14 @@ _processes_before = pytest.StashKey[set[int]]()
 def pytest_configure(config: pytest.Config) -> None:
     # A hook in a conftest.py does not hear of fixtures that belong to the session.
     config.pluginmanager.register(leftovers, "leftovers")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    server = find_server()
+    for item in items:
+        marker = item.get_closest_marker("needs_redis")
+        if marker is not None and server.version < marker.args:
+            item.add_marker(pytest.mark.skip(f"{server.data_format} does not know what this test is about"))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

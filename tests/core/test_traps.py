@@ -314,6 +314,7 @@ def test_server_clock_that_is_set_back_delays_messages_and_breaks_nothing(queue:
 # -- 9: ids ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_forked_processes_draw_different_ids():
     random_suffix()  # whatever a generator keeps from its first use, the children inherit
     drawn = [random_suffix()]

@@ -25,12 +25,12 @@ from tests.replicated_server import ReplicatedServer
 
 ONE_REPLICA = Durability(replicas=1, timeout_s=PATIENT_S)
 NO_TIME = Durability(replicas=1, timeout_s=SHORT_S)
-LEVELS = [
-    ONE_REPLICA,
+ON_DISK = [
     Durability(fsync="local", timeout_s=PATIENT_S),
     Durability(replicas=1, fsync="local", timeout_s=PATIENT_S),
     Durability(replicas=1, fsync="replicas", timeout_s=PATIENT_S),
 ]
+LEVELS = [ONE_REPLICA, *(pytest.param(level, marks=pytest.mark.needs_redis(7, 2)) for level in ON_DISK)]
 
 
 def queue_of(client: Client, durability: Durability) -> Queue:
@@ -177,6 +177,7 @@ def test_pushed_and_published_messages_wait_too(client: Client, replica: Replica
     replica.go_on()
 
 
+@pytest.mark.needs_redis(7, 2)
 def test_server_without_an_append_only_file_says_so(client: Client, primary: ReplicatedServer):
     queue = queue_of(client, Durability(fsync="local", timeout_s=PATIENT_S))
     primary.redis.config_set("appendonly", "no")
@@ -187,6 +188,7 @@ def test_server_without_an_append_only_file_says_so(client: Client, primary: Rep
         primary.redis.config_set("appendonly", "yes")
 
 
+@pytest.mark.needs_redis(7, 2)
 def test_server_that_does_not_know_waitaof_says_what_is_needed(client: Client, primary: ReplicatedServer):
     primary.redis.execute_command("ACL", "SETUSER", "old", "on", ">secret", "~*", "&*", "+@all", "-waitaof")
     url = primary.url.replace("redis://", "redis://old:secret@")

@@ -93,6 +93,7 @@ def found(settings: Any) -> list[str]:
     return [f"{each.id} {each.msg}" for each in check_durability(None, deploy=True)]
 
 
+@pytest.mark.needs_redis(7, 2)
 def test_server_that_gives_what_is_asked_for_passes(use: Use, replica: ReplicatedServer, settings: Any):
     use({"REPLICAS": 1, "FSYNC": "local"})
     assert found(settings) == []
@@ -102,6 +103,7 @@ def test_server_that_gives_what_is_asked_for_passes(use: Use, replica: Replicate
     assert found(settings) == []
 
 
+@pytest.mark.needs_redis(7, 2)
 @pytest.mark.usefixtures("replica")
 def test_check_of_a_deployment_reports_missing_replicas_and_append_only_files(
     use: Use, primary: ReplicatedServer, settings: Any
@@ -149,6 +151,7 @@ def test_only_the_check_of_a_deployment_asks_the_server(use: Use, settings: Any)
     assert "could not be asked" in err.getvalue()
 
 
+@pytest.mark.needs_redis(7, 2)
 @pytest.mark.usefixtures("replica")
 @pytest.mark.parametrize("role", ["sender", "worker", "operator", "viewer"])
 def test_check_asks_with_commands_that_each_role_has(
@@ -185,6 +188,7 @@ def test_user_without_one_of_two_commands_is_answered_by_the_other(
     assert ("and its server has 1: " in line, "could not be asked" in line) == (not is_unknown, is_unknown)
 
 
+@pytest.mark.needs_redis(7, 2)
 @pytest.mark.usefixtures("replica")
 def test_viewer_is_told_of_a_missing_append_only_file(
     use: Use, primary: ReplicatedServer, namespace: str, settings: Any

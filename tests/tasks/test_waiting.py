@@ -301,6 +301,7 @@ def test_a_broken_subscription_is_made_anew(project: Configure, server: PrivateS
 
 
 @pytest.mark.usefixtures("only_news")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_child_process_has_a_subscription_of_its_own(project: Configure, server: PrivateServer):
     def seven() -> int:
         return 7

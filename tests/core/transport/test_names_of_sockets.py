@@ -30,6 +30,7 @@ def own_entry(connection: Connection) -> dict[str, str]:
     return dict(part.partition("=")[::2] for part in listed.decode().split())
 
 
+@pytest.mark.needs_redis(7, 2)
 def test_socket_has_the_role_host_and_process_in_its_name(server: PrivateServer):
     connection = Connection(server.url, timeout_s=15)
 

@@ -117,7 +117,7 @@ def test_timer_that_interrupts_each_wait_does_not_make_it_endless(tmp_path: Path
         assert link.wire is None, "the kernel begins each interrupted wait anew"
         link._sock.settimeout(0.2)
 
-        with pytest.raises(OutcomeUnknown, match="Timeout reading from socket"):
+        with pytest.raises(OutcomeUnknown, match="Timeout reading from "):
             connection.exchange([("PING",)])
 
 

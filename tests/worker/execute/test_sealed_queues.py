@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,7 @@ def test_no_part_of_an_encrypted_call_is_in_redis_in_plain_text(configure: Confi
 
 
 @pytest.mark.interop
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is missing (Debian: apt-get install nodejs)")
 def test_a_program_in_another_language_can_sign_as_documented(configure: Configure):
     configure(payments=SIGNED)
     page = (ROOT / "docs" / "how-to" / "security.md").read_text("utf-8")
