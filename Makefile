@@ -181,7 +181,7 @@ test-free-threaded: ## let a worker run a task on a Python without a global lock
 	@$(PYTHON) -m tools.release --free-threaded
 
 # MINUTES=240: for hours, with further seeds. ONLY=kills SEED=7: one scenario, from that seed.
-test-faults: $(INSTALLED) ## break servers, networks and processes under load and check what became of each call (8 minutes)
+test-faults: $(INSTALLED) ## break servers, networks and processes under load and check what became of each call (12 minutes)
 	@$(BIN)/python -m tests.faults $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
 
 # HOURS=10000: a night. SEED=7: from that seed; with STEPS=0,2 that seed only, with these of its faults.

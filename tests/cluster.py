@@ -22,6 +22,8 @@ SLOTS = 16_384
 MASTERS = 3
 #: A replica that did not get the votes after this time asks again; a server forgets an order after five seconds.
 VOTE_S = 6.0
+#: How long a node has to be silent until the others take it for dead: never, or soon.
+NEVER_MS, SOON_MS = 60_000, 2_000
 
 
 class Node:
@@ -50,7 +52,7 @@ class Node:
         """Start it, on its own data when there are some."""
         command = [find_server().path, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._directory)]
         # Nobody is to be taken for dead because the machine is busy: who takes over is told to.
-        command += ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000", "--save", ""]
+        command += ["--cluster-enabled", "yes", "--cluster-node-timeout", str(NEVER_MS), "--save", ""]
         command += ["--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         leftovers.keep(self._process.pid)  # a node that a test starts again belongs to the tests after it, too
@@ -94,6 +96,10 @@ class Node:
             return False
 
         wait_until(is_primary)
+
+    def set_timeout(self, milliseconds: int) -> None:
+        """Set after which time without an answer another node counts as dead."""
+        self.run("CONFIG", "SET", "cluster-node-timeout", milliseconds)
 
     def kill(self) -> None:
         """End it as a crash would."""

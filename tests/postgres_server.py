@@ -57,14 +57,25 @@ class PostgresCluster:
         options = "-U tests -A trust -E UTF8 --no-sync --locale=C".split()
         initdb: list[str | Path] = [binaries / "initdb", "-D", data, *options]
         subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=self.directory, user=owner)
-        command: list[str | Path] = [binaries / "postgres", "-D", data, "-k", self.directory]
-        command += ["-c", "listen_addresses=", "-c", "fsync=off"]
-        with (self.directory / "log").open("wb") as log:
+        self._command: list[str | Path] = [binaries / "postgres", "-D", data, "-k", self.directory]
+        self._command += ["-c", "listen_addresses=", "-c", "fsync=off"]
+        self._owner = owner
+        self.start()
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, user=owner
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, user=self._owner
             )
         self._watch()
         wait_until(self._answers)
+
+    def crash(self) -> None:
+        """End the server and all its connections at once (SIGQUIT); start() recovers it."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(60)
+        self._watcher.communicate()
 
     def make_database(self, name: str, *, template: str = "template1") -> dict[str, object]:
         """Make a database and return Django's settings for it."""

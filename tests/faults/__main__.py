@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import django
+import pytest
 from django.conf import settings
 
 from tests.faults.checker import Report
@@ -37,6 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     place, failed = Path(tempfile.mkdtemp(prefix="rsmq-faults-")), []
     print(HEAD, flush=True)
     for scenario, seed in _runs(given):
+        try:
+            scenario.world.check_machine()
+        except pytest.skip.Exception as why:
+            print(f"{scenario.name:<17}SKIPPED: {why}", flush=True)
+            continue
         steps = scenario.steps(str(seed))
         if given.steps:
             steps = [steps[int(number)] for number in given.steps.split(",")]

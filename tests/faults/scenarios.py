@@ -6,26 +6,33 @@ faults; a seed picks some of them with pauses between. Each step has dice of its
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.chaos.fleet import children_of
-from tests.cluster import Node
+from tests.cluster import NEVER_MS, SOON_MS, Node
 from tests.faults.checker import Rules
 from tests.faults.history import note
 from tests.faults.world import (
     TAG,
+    ClientClocksWorld,
     ClusterWorld,
+    DatabaseWorld,
     SentinelWorld,
     ShardedWorld,
+    ShiftedServer,
+    TwoReleasesWorld,
     TwoReplicasWorld,
     UnconfirmedWorld,
     World,
 )
+from tests.support import wait_until
 from tests.worker.processes import hold_still
 
 STEPS = 4
@@ -86,6 +93,19 @@ def pause_child_shortly(world: World, dice: random.Random) -> None:
     hold_still(pid)
     time.sleep(dice.uniform(0.1, 1))
     os.kill(pid, signal.SIGCONT)
+
+
+@fault
+def pause_worker(world: World, dice: random.Random) -> None:
+    """A whole worker, which fires schedules and renews leases, stands still for longer than a lease, and goes on."""
+    worker = dice.choice(world.workers)
+    pids = [worker.process.pid, *children_of(worker)]
+    for pid in pids:
+        hold_still(pid)
+    time.sleep(LEASE_OVER_S)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 # -- Network -----------------------------------------------------------------------------------------------------------
@@ -189,6 +209,27 @@ def fill_memory(world: World, dice: random.Random) -> None:
 
 
 @fault
+def fill_disk(world: World, dice: random.Random) -> None:
+    """The file to which the server writes each change cannot grow for a while."""
+    assert isinstance(world.server, ShiftedServer)
+    world.server.limit_files(world.server.written_bytes + dice.randint(0, 2000))
+    time.sleep(dice.uniform(1, 2))
+    world.server.limit_files(-1)
+    wait_until(lambda: b"aof_last_write_status:ok" in world.run("INFO", "persistence"))
+
+
+@fault
+def evict_keys(world: World, dice: random.Random) -> None:
+    """The server throws keys away, because it is used as a cache."""
+    used = int(world.run("INFO", "memory").decode().split("used_memory:")[1].split("\r")[0])
+    world.run("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
+    world.run("CONFIG", "SET", "maxmemory", used - 20_000)
+    time.sleep(0.2)
+    world.run("CONFIG", "SET", "maxmemory", 0)
+    world.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+@fault
 def lack_replicas(world: World, dice: random.Random) -> None:
     """The server refuses writes for a second, because it has too few replicas."""
     world.run("CONFIG", "SET", "min-replicas-to-write", 3)
@@ -218,10 +259,41 @@ def set_clock_back(world: World, dice: random.Random) -> None:
 
 
 def _shift_clock(world: World, by_ms: int) -> None:
-    successor = world.clock.with_suffix(".new")
-    successor.write_text(str(int(world.clock.read_text()) + by_ms))
-    successor.rename(world.clock)  # the server must never read a half of it
+    move_clock(world.clock, by_ms)
     time.sleep(1)
+
+
+def move_clock(clock: Path, by_ms: int) -> None:
+    """Move the clock of the processes that read this file."""
+    successor = clock.with_suffix(".new")
+    successor.write_text(str(int(clock.read_text()) + by_ms))
+    successor.rename(clock)  # nothing must ever read a half of it
+
+
+@fault
+def set_client_clocks(world: World, dice: random.Random) -> None:
+    """The clocks of all senders and workers go forward or back, by up to a day."""
+    assert isinstance(world, ClientClocksWorld)
+    move_clock(world.client_clock, dice.choice([-86_400_000, -3_600_000, -2_000, 2_000, 3_600_000, 86_400_000]))
+    time.sleep(1)
+
+
+@fault
+def end_database_connections(world: World, dice: random.Random) -> None:
+    """The database ends all its connections, several times."""
+    assert isinstance(world, DatabaseWorld)
+    for _ in range(dice.randint(1, 4)):
+        world.cluster.end_connections("shop")
+        time.sleep(dice.uniform(0, 0.5))
+
+
+@fault
+def crash_database(world: World, dice: random.Random) -> None:
+    """The database crashes, and is back after a while."""
+    assert isinstance(world, DatabaseWorld)
+    world.cluster.crash()
+    time.sleep(dice.uniform(0, 2))
+    world.cluster.start()
 
 
 @fault
@@ -287,6 +359,24 @@ def kill_node(world: World, dice: random.Random) -> None:
 
 
 @fault
+def kill_node_and_elect(world: World, dice: random.Random) -> None:
+    """A node with shards is killed; the others notice it, and elect its replica."""
+    assert isinstance(world, ShardedWorld)
+    nodes = world.cluster.nodes
+
+    def kill(node: Node, _: Node) -> None:
+        for each in nodes:
+            each.set_timeout(SOON_MS)
+        node.kill()
+
+    world.fail_over(kill, how=None, dice=dice)
+    for each in nodes:
+        if each.is_alive:
+            each.set_timeout(NEVER_MS)
+    world.cluster.heal()
+
+
+@fault
 def kill_node_without_replica(world: World, dice: random.Random) -> None:
     """A node is killed a moment after it was cut off from its replica, which is behind and takes over."""
     assert isinstance(world, ShardedWorld)
@@ -330,9 +420,8 @@ class Scenario:
     faults: tuple[str, ...]
     rules: Rules = Rules()
     world: type[World] = World
-    #: Calls that end their process, of a hundred.
-    deadly: int = 0
-    worker_options: tuple[str, ...] = ()
+    #: Kinds of calls that are sent in addition, with their numbers beside a hundred others.
+    calls: Mapping[str, int] = field(default_factory=dict)
 
     def steps(self, seed: str) -> list[Step]:
         """Return the steps of a seed."""
@@ -360,8 +449,10 @@ ONLY_KILLS_REPEAT = Rules(only_kills_repeat=True)
 FAILOVERS = Rules(keeps_leases=False, may_forget_cancellations=True, resumes_within_s=5)
 LEASES_END = Rules(keeps_leases=False)
 MAY_LOSE = Rules(keeps_leases=False, may_lose=True, resumes_within_s=5)
-OF_SEVERAL_SERVERS = frozenset(
+#: Faults that need a world of their own, or lose what was acknowledged.
+APART = frozenset(
     (
+        *("evict_keys", "set_client_clocks", "end_database_connections", "crash_database", "kill_node_and_elect"),
         *("kill_primary", "order_failover", "pause_primary", "move_slot"),
         *("kill_node", "kill_node_without_replica", "order_node_failover", "pause_node"),
     )
@@ -379,10 +470,27 @@ SCENARIOS = [
     Scenario("lost replies", "F7", ("lose_replies", "cut_reply")),
     Scenario("black holes", "F8", ("short_black_hole", "short_black_hole", "long_black_hole"), LEASES_END),
     Scenario("slow network", "F9", ("slow_network", "cut_reply", "pause_server")),
-    Scenario("full server", "F10 F17", ("fill_memory", "lack_replicas")),
+    Scenario("full server", "F10", ("fill_memory", "lack_replicas")),
+    Scenario("full disk", "F17", ("fill_disk",)),
+    Scenario("eviction", "keys thrown away", ("evict_keys",), MAY_LOSE),
+    Scenario("client clocks", "F5", ("set_client_clocks",), NO_REPEATS, ClientClocksWorld),
     Scenario("lost scripts", "F11", ("forget_scripts",), NO_REPEATS),
     Scenario("pauses", "F12", ("pause_child", "pause_child_shortly"), LEASES_END),
-    Scenario("deadly calls", "F13", ("kill_child", "pause_child_shortly"), ONLY_KILLS_REPEAT, deadly=2),
+    Scenario("deadly calls", "F13", ("kill_child", "pause_child_shortly"), ONLY_KILLS_REPEAT, calls={"deadly": 2}),
+    Scenario("memory", "F13", ("kill_child", "pause_child_shortly"), LEASES_END, calls={"hungry": 3}),
+    Scenario(
+        "large calls", "F18", ("lose_replies", "cut_reply", "reset_connections", "slow_network"), calls={"large": 20}
+    ),
+    Scenario("schedules", "F22", ("pause_worker", "kill_server", "pause_worker"), LEASES_END),
+    Scenario("two releases", "F2 F23", ("stop_worker",), NO_REPEATS, TwoReleasesWorld, calls={"added": 10}),
+    Scenario(
+        "database",
+        "F21",
+        ("end_database_connections", "crash_database", "kill_server"),
+        LEASES_END,
+        DatabaseWorld,
+        calls={"boxed": 20},
+    ),
     Scenario("cluster", "F14", ("move_slot",), LEASES_END, ClusterWorld),
     Scenario(
         "sharded cluster",
@@ -391,14 +499,15 @@ SCENARIOS = [
         FAILOVERS,
         ShardedWorld,
     ),
+    Scenario("election", "F4 F14", ("kill_node_and_elect",), FAILOVERS, ShardedWorld),
     Scenario("unconfirmed", "F4 F14", ("kill_node", "kill_node_without_replica"), MAY_LOSE, UnconfirmedWorld),
     Scenario("garbage", "F15", ("send_garbage",), NO_REPEATS),
     Scenario("many connections", "F16", ("close_clients", "reset_connections")),
     Scenario(
         "everything",
         "all of one server",
-        tuple(name for name in FAULTS if name not in OF_SEVERAL_SERVERS),
+        tuple(name for name in FAULTS if name not in APART),
         LEASES_END,
-        deadly=1,
+        calls={"deadly": 1},
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -13,11 +14,14 @@ from datetime import timedelta
 from typing import Any
 
 import django
+from django.db import DatabaseError
 
 from tests.faults.checker import MEMBERS
 from tests.faults.history import note
 
 PAUSE_S = 0.01
+#: Characters of the argument of a large call.
+LARGEST = 2_000_000
 #: A call that is cancelled is not due before.
 DUE_AFTER = timedelta(seconds=2)
 #: How many of a hundred calls are of a kind.
@@ -49,6 +53,10 @@ def _senders() -> dict[str, Callable[[str, random.Random], Any]]:
         "map": lambda name, dice: map_tasks(
             tasks.member, _members(name), then=call(tasks.together, name).without_result(), window=2
         ),
+        "hungry": lambda name, dice: tasks.hungry.enqueue(name),
+        "large": lambda name, dice: tasks.large.enqueue(name, "x" * dice.randint(1, LARGEST)),
+        "boxed": lambda name, dice: tasks.boxed.enqueue(name),
+        "added": lambda name, dice: tasks.added.enqueue(name),
         "deadly": lambda name, dice: tasks.deadly.enqueue(name),
         "foreign": lambda name, dice: get_queue("raw").send(name.encode()),
         "pushed": lambda name, dice: get_reliable_queue("parcels").push(name.encode()),
@@ -65,13 +73,13 @@ def send(name: str, kind: str, how: Callable[[str, random.Random], Any], dice: r
 
     An equal call of a unique task has the id of the one that exists, so these have their id as the name.
     """
-    from rsmq_django.core.errors import OutcomeUnknown, RedisFailure
+    from rsmq_django.core.errors import OutcomeUnknown, RsmqError
 
     try:
         sent = how(name, dice)
-    except OutcomeUnknown as error:
+    except (OutcomeUnknown, DatabaseError) as error:
         note("unknown", name, kind, error=type(error).__name__)
-    except RedisFailure as error:
+    except RsmqError as error:
         note("refused", name, kind, error=type(error).__name__)
     else:
         note("sent", sent.id if kind == "single" else name, kind, id=getattr(sent, "id", ""))
@@ -95,18 +103,17 @@ def _cancel(name: str, task_id: str) -> None:
             note("cancelled", name, "cancelled")
 
 
-def main(number: str, seed: str, deadly: str) -> None:
+def main(number: str, seed: str, more: str) -> None:
     """Send until SIGTERM; one call at a time."""
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.faults.project.settings")
     django.setup()
     senders, dice, count = _senders(), random.Random(f"{seed}:{number}"), 0
-    kinds = list(SHARES) + ["deadly"]
-    weights = [*SHARES.values(), int(deadly)]
+    shares = SHARES | json.loads(more)
     while not over.is_set():
         count += 1
-        (kind,) = dice.choices(kinds, weights)
+        (kind,) = dice.choices(list(shares), list(shares.values()))
         send(f"{number}-{count}", kind, senders[kind], dice)
         with contextlib.suppress(InterruptedError):
             over.wait(PAUSE_S)

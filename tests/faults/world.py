@@ -6,10 +6,11 @@ import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.chaos.fleet import children_of
 from tests.cluster import Cluster, Node, ReplicatedCluster
 from tests.fault_proxy import FaultProxy
 from tests.faults.history import VARIABLE, note
+from tests.postgres_server import PostgresCluster, find_binaries
 from tests.sentinel_topology import SentinelTopology, Server
 from tests.support import wait_until
 from tests.worker.processes import ROOT, WorkerProcess
@@ -38,9 +40,8 @@ class World:
     #: How many shards the queue of the tasks has.
     shards = 1
 
-    def __init__(self, directory: Path, seed: str, *, worker_options: Sequence[str], deadly: int) -> None:
-        self.directory, self.deadly, self.seed = directory, deadly, seed
-        self.worker_options = worker_options
+    def __init__(self, directory: Path, seed: str, *, calls: Mapping[str, int]) -> None:
+        self.directory, self.calls, self.seed = directory, calls, seed
         self.workers: list[WorkerProcess] = []
         self.senders: list[subprocess.Popen[bytes]] = []
         self._logs = 0
@@ -48,6 +49,10 @@ class World:
         self.start_servers()
 
     # -- Servers ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def check_machine() -> None:
+        """Raise pytest.skip.Exception when this machine lacks a program that it needs."""
 
     def start_servers(self) -> None:
         """Start what workers and senders use."""
@@ -81,7 +86,7 @@ class World:
             self.start_worker()
         wait_until(lambda: all(self._runs(worker) for worker in self.workers))
         for number in range(SENDERS):
-            words = [sys.executable, "-m", "tests.faults.sender", f"call-{number}", self.seed, str(self.deadly)]
+            words = [sys.executable, "-m", "tests.faults.sender", f"call-{number}", self.seed, json.dumps(self.calls)]
             with (self.directory / f"sender-{number}").open("wb") as log:
                 self.senders.append(
                     subprocess.Popen(words, cwd=ROOT, env=self.environment("sender"), stdout=log, stderr=log)
@@ -103,7 +108,7 @@ class World:
 
     def start_worker(self) -> WorkerProcess:
         self._logs += 1
-        words = ("--processes", "2", "--threads", "4", *self.worker_options)
+        words = ("--processes", "2", "--threads", "4")
         log = self.directory / f"worker-{self._logs}"
         self.workers.append(WorkerProcess(words, environment=self.environment("worker"), log=log))
         return self.workers[-1]
@@ -168,12 +173,76 @@ class ShiftedServer(Server):
     """A server whose wall clock is moved by a file."""
 
     def __init__(self, directory: Path, clock: Path) -> None:
-        shim = compiled(Path(__file__).with_name("clock.c"), "-shared", "-fPIC", name="clock-{}.so")
-        self._environment = ["env", f"LD_PRELOAD={shim}", f"RSMQ_FAULTS_CLOCK={clock}"]
+        # A file that reaches the limit of its size is an error of the write, and no signal that ends the server.
+        self._environment = ["sh", "-c", "trap '' XFSZ; exec env \"$@\"", "sh"]
+        self._environment += [f"{name}={value}" for name, value in shifted(clock).items()]
         super().__init__(directory, KEEPS_DATA)
 
     def command(self) -> list[str]:
         return [*self._environment, *super().command()]
+
+    def limit_files(self, most_bytes: int) -> None:
+        """Let no file of the server grow beyond this size, as on a full disk; -1: let all grow."""
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
+
+    @property
+    def written_bytes(self) -> int:
+        """Return the size of the largest file of the server."""
+        return max(each.stat().st_size for each in self.directory.rglob("*") if each.is_file())
+
+
+def shifted(clock: Path) -> dict[str, str]:
+    """Return the environment of a process whose wall clock is moved by a file."""
+    shim = compiled(Path(__file__).with_name("clock.c"), "-shared", "-fPIC", name="clock-{}.so")
+    return {"LD_PRELOAD": str(shim), "RSMQ_FAULTS_CLOCK": str(clock)}
+
+
+class ClientClocksWorld(World):
+    """Senders and workers have a wall clock that is moved by a file."""
+
+    def start_servers(self) -> None:
+        super().start_servers()
+        self.client_clock = self.directory / "client-clock"
+        self.client_clock.write_text("0")
+
+    def environment(self, role: str) -> dict[str, str]:
+        return super().environment(role) | shifted(self.client_clock)
+
+
+class TwoReleasesWorld(World):
+    """Workers of an old and a new release take turns; the old one lacks a task of which calls are sent."""
+
+    def environment(self, role: str) -> dict[str, str]:
+        is_old = role == "worker" and self._logs % 2 == 1
+        return super().environment(role) | {"RSMQ_FAULTS_RELEASE": "old" if is_old else "new"}
+
+    def stop_senders(self) -> None:
+        """Stop the senders; a worker of the new release is the last one that starts."""
+        super().stop_senders()
+        while self._logs % 2 == 1:
+            self.start_worker()
+
+
+class DatabaseWorld(World):
+    """A PostgreSQL database with an outbox, beside the server."""
+
+    @staticmethod
+    def check_machine() -> None:
+        find_binaries()
+
+    def start_servers(self) -> None:
+        super().start_servers()
+        self.cluster = PostgresCluster()
+        self.database = self.cluster.make_database("shop")
+        migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
+        subprocess.run(migrate, cwd=ROOT, env=self.environment("sender"), check=True)
+
+    def stop_servers(self) -> None:
+        super().stop_servers()
+        self.cluster.stop()
+
+    def environment(self, role: str) -> dict[str, str]:
+        return super().environment(role) | {"RSMQ_FAULTS_DATABASE": json.dumps(self.database)}
 
 
 class SentinelWorld(World):
@@ -243,13 +312,19 @@ class ShardedWorld(World):
     def servers(self) -> list[Callable[..., Any]]:
         return [node.run for node in self.cluster.masters()]
 
-    def fail_over(self, breaks: Callable[[Node, Node], None], *, how: str, dice: random.Random) -> Node:
-        """Call `breaks` with a node that has shards and its replica, which takes over; return the former primary."""
+    def fail_over(self, breaks: Callable[[Node, Node], None], *, how: str | None, dice: random.Random) -> Node:
+        """Call `breaks` with a node that has shards and its replica, which takes over; return the former primary.
+
+        `how` is the order to the replica; None: it is elected by the other nodes.
+        """
         owners = [self.cluster.owner_of(shard_namespace(TAG, shard)) for shard in range(self.shards)]
         primary = dice.choice(owners)
         (replica,) = self.cluster.replicas_of(primary)
         breaks(primary, replica)
-        replica.take_over(how)
+        if how is None:
+            wait_until(lambda: replica.run("ROLE")[0] == b"master")
+        else:
+            replica.take_over(how)
         # The id of a call begins with the number of its shard.
         note("promoted", "replica", begins=[f"{shard:02}" for shard in range(self.shards) if owners[shard] is primary])
         return primary

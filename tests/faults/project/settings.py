@@ -11,13 +11,20 @@ ROOT_URLCONF = "tests.faults.project.settings"
 urlpatterns: list[object] = []
 MIDDLEWARE = []
 TEMPLATES = []
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+SQLITE: dict[str, object] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+DATABASES = {"default": json.loads(os.environ.get("RSMQ_FAULTS_DATABASE", "null")) or SQLITE}  # type: ignore[dict-item]
+HAS_OUTBOX = DATABASES["default"] is not SQLITE
+INSTALLED_APPS += ["rsmq_django.outbox"] * HAS_OUTBOX
 QUEUE: dict[str, object] = {"VISIBILITY_TIMEOUT_S": 3}
 SHARDS = {"SHARDS": int(os.environ.get("RSMQ_FAULTS_SHARDS", "1"))}
 RSMQ = {
     "CONNECTIONS": {"default": json.loads(os.environ.get("RSMQ_FAULTS_CONNECTION", "{}"))},
-    "QUEUES": {"default": {**QUEUE, **SHARDS}, "raw": QUEUE},
+    "QUEUES": {
+        "default": {**QUEUE, **SHARDS, "MAX_SIZE_BYTES": -1},
+        "raw": QUEUE,
+        "ordered": {**QUEUE, "OUTBOX": HAS_OUTBOX},
+    },
     "RELIABLE": {"parcels": {"LEASE_S": 3}},
-    "TASKS": {"ENQUEUE_ON_COMMIT": False},  # type: ignore[dict-item]
+    "TASKS": {"ENQUEUE_ON_COMMIT": HAS_OUTBOX},  # type: ignore[dict-item]
     "SCHEDULES": {"tick": {"TASK": "tests.faults.project.tasks.tick", "EVERY_S": 1}},
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
+import threading
 import time
+from pathlib import Path
 
 from rsmq_django.core import Message
 from rsmq_django.core.topic import TopicMessage
@@ -14,6 +17,9 @@ from tests.faults.history import note
 ATTEMPTS = 50
 AT_A_TIME = 2
 EXPIRES_IN_S = 1
+#: What a process may have beyond what it has when `hungry` begins.
+HUNGRY_BYTES = 64 << 20
+_eating = threading.Lock()
 TOPIC = os.environ.get("RSMQ_FAULTS_TOPIC", "orders")
 
 
@@ -105,6 +111,56 @@ def deadly(name: str) -> None:
     """Take the process along."""
     note("killed", name, "deadly", pid=os.getpid())
     os._exit(1)
+
+
+@task(takes_context=True, max_attempts=ATTEMPTS, backoff=fixed(0))
+def hungry(context: TaskContext, name: str) -> None:
+    """Use all memory that its process may have at the first attempt."""
+    note("start", name, "hungry")
+    if context.attempt == 1:
+        try:
+            use_all_memory()
+        except MemoryError:
+            note("failed", name, "hungry")
+            raise
+    note("end", name, "hungry")
+
+
+def use_all_memory() -> None:
+    """Raise MemoryError: the process may have little more memory than it has, and this needs more.
+
+    One call at a time: the limit is that of the whole process.
+    """
+    with _eating:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most, limits = pages * resource.getpagesize() + HUNGRY_BYTES, resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
+        try:
+            bytearray(2 * HUNGRY_BYTES)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@task(max_attempts=ATTEMPTS, backoff=fixed(0))
+def large(name: str, text: str) -> None:
+    note("start", name, "large")
+    note("end", name, "large")
+
+
+@task(queue_name="ordered", max_attempts=ATTEMPTS, backoff=fixed(0))
+def boxed(name: str) -> None:
+    """Run a call that was a row of the outbox."""
+    note("start", name, "boxed")
+    note("end", name, "boxed")
+
+
+if os.environ.get("RSMQ_FAULTS_RELEASE", "new") == "new":
+
+    @task(max_attempts=ATTEMPTS, backoff=fixed(0))
+    def added(name: str) -> None:
+        """Exist since the new release."""
+        note("start", name, "added")
+        note("end", name, "added")
 
 
 @task(max_attempts=ATTEMPTS, backoff=fixed(0))
