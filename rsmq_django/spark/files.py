@@ -159,8 +159,16 @@ def scan_files(
     where: Any = None,
 ) -> Iterator[Any]:
     """Yield the rows of files as Arrow batches."""
+    wanted = arrow_schema(schema)
+    options: dict[str, Any] = {"batch_size": 65_536, "columns": names, "filter": where}
     with _named(uri):
-        yield from _dataset(uri, paths, arrow_schema(schema)).to_batches(batch_size=65_536, columns=names, filter=where)
+        files = _dataset(uri, paths, wanted)
+        if not is_local(uri):  # Arrow reads ahead, because each read has the latency of a request
+            yield from files.to_batches(**options)
+            return
+        for fragment in files.get_fragments():
+            for part in fragment.split_by_row_group():  # else Arrow reads ahead without a limit
+                yield from part.to_batches(schema=wanted, **options)
 
 
 @contextmanager

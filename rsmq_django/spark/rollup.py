@@ -19,8 +19,10 @@ from .lake import Lake, patiently, write_rows
 from .schemas import EVENTS, FAILURES, FIVE_MINUTES, HOURLY
 from .sums import DEAD, HOUR_US, SUMMED, add_up, five_minutes, hours
 
-#: Tables of sums that are held in memory before they are added up.
+#: Tables of sums that are held in memory before they are added up, if they are longer than the first one.
 MOST_PARTS = 8
+#: Failures that are held in memory as dictionaries.
+MOST_DICTIONARIES = 10_000
 _FAILURE = ("event_at", "event", "queue", "task", "task_id", "worker", "error_type", "error", "fingerprint")
 #: Called with the rows that were read, and with all.
 OnRows = Callable[[int, int], None]
@@ -140,7 +142,7 @@ def _count_events(lake: Lake, since: dt.date | None, on_rows: OnRows) -> News | 
         parts: list[Any] = []
         for events in found.batches(day, SUMMED, _is_of(day)):
             parts.append(five_minutes(events))
-            if len(parts) == MOST_PARTS:
+            if len(parts) >= MOST_PARTS and sum(map(len, parts[1:])) > len(parts[0]):
                 parts = [add_up(parts)]
             done += len(events)
             on_rows(done, total)
@@ -208,8 +210,9 @@ def _count_failures(lake: Lake, since: dt.date | None) -> None:
         known = [] if day in found.again else table.read({day}).to_pylist()
         groups = {_group_of(row): row for row in known}
         for events in found.batches(day, _FAILURE, ds.field("fingerprint").is_valid() & _is_of(day)):
-            for event in events.to_pylist():
-                _add_failure(groups, event)
+            for batch in events.to_batches(MOST_DICTIONARIES):
+                for event in batch.to_pylist():
+                    _add_failure(groups, event)
         days[day] = groups.values()
     table.commit(write_rows(table, days), removed=table.files_of(days), marks=found.marks)
 
