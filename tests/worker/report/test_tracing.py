@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from opentelemetry import metrics, trace
+from opentelemetry.context import Context
 from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -21,6 +23,7 @@ from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Postpone, call, group
 from rsmq_django.tasks.tracing import server_attributes, tracer
 from rsmq_django.telemetry.instrumentor import RsmqInstrumentor
+from rsmq_django.telemetry.task_logs import TaskFieldsFilter
 from rsmq_django.worker.supervise.process import flush_output
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, send_raw, work
@@ -76,6 +79,22 @@ def meta_of_next_message(queue_name: str = "default") -> Any:
     message = get_queue(queue_name).receive(visibility_timeout_s=0)
     assert message is not None
     return json.loads(message.body).get("meta")
+
+
+def test_log_records_have_the_trace_of_the_open_span_before_that_of_the_message(traced: InMemorySpanExporter):
+    seen = []
+
+    @declare
+    def send_receipt():
+        with trace.get_tracer("shop").start_as_current_span("apart", context=Context()) as apart:
+            record = logging.makeLogRecord({"msg": "sending"})
+            TaskFieldsFilter().filter(record)
+            seen.append((vars(record)["rsmq_trace_id"], f"{apart.get_span_context().trace_id:032x}"))
+
+    send_raw(json.dumps({"task": send_receipt.module_path, "meta": {"trace": TRACEPARENT}}))
+    work()
+    ((of_record, of_span),) = seen
+    assert of_record == of_span and of_span not in TRACEPARENT
 
 
 def test_every_attempt_is_a_child_of_the_send(traced: InMemorySpanExporter):
