@@ -25,7 +25,7 @@ DEFAULTS = {
 OF_LOCAL_MASTERS = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
 #: A single machine needs no host name, and a wrong entry in /etc/hosts would prevent the start.
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-#: The master that spark-submit chooses without --master.
+#: Counts as no --master of spark-submit, like none at all: it is Spark's default.
 NO_MASTER = "local[*]"
 #: Rows of a micro-batch of the archive: each core of the cluster gets a task, and each batch costs about a second.
 ROWS_PER_CORE, LEAST_ROWS = 25_000, 50_000
