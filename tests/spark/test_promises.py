@@ -41,6 +41,17 @@ PROVED_BY = {
         test_bulk.py::test_job_that_began_to_publish_is_ended_without_spark
         engine/test_source.py::test_frame_with_a_bad_row_sends_nothing_and_leaves_nothing
     """,
+    "archive-topic": """
+        test_topics.py::test_each_message_is_one_row_with_key_and_headers_and_stays_in_the_topic
+        test_topics.py::test_two_drivers_at_once_store_each_message_once
+        test_topics.py::test_two_drivers_that_are_killed_again_and_again_store_each_message_once
+        test_topics.py::test_messages_trimmed_unread_are_counted_and_holes_are_not
+    """,
+    "restore-topic": """
+        test_topics.py::test_restored_messages_have_their_order_keys_and_headers
+        test_topics.py::test_restore_that_fails_publishes_nothing
+        test_topics.py::test_restore_that_died_while_it_published_is_completed_by_the_next_one
+    """,
     "drain": """
         test_drain.py::test_claim_that_never_reached_the_checkpoint_comes_first_in_the_next_run
         engine/test_steps.py::test_drained_queue_is_in_the_lake_and_removed_from_redis
