@@ -4,11 +4,12 @@
     python -m benchmarks.act MODULE one COUNT            one call per task
     python -m benchmarks.act MODULE bulk COUNT           with the bulk call that the candidate offers
     python -m benchmarks.act MODULE latency COUNT GAP_S  one task now and then, marked with its sending time
+    python -m benchmarks.act MODULE request COUNT        what one call adds to a request of a Django site
 
-MODULE has `work()`, `send_one(sent_at)`, perhaps `send_bulk(count)`, and perhaps `prepare()`, which is called before
-anything is sent. All but the first may be coroutine functions, if they are the same kind. Everything else comes in
-environment variables (BENCH_URL, BENCH_CASE ...). Only the standard library is imported here. The last line of the
-output is one JSON object: count, seconds, cpu_s.
+MODULE has `work()`, `send_one(sent_at)`, perhaps `send_bulk(count)`, perhaps `open_site()`, see web.py, and perhaps
+`prepare()`, which is called before anything is sent. All but the first may be coroutine functions, if they are the
+same kind. Everything else comes in environment variables (BENCH_URL, BENCH_CASE ...). Only the standard library is
+imported here. The last line of the output is one JSON object: count, seconds, cpu_s.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ def main() -> None:
         cost = measure(module, module.send_bulk, [[count]])
     elif action == "latency":
         cost = measure(module, module.send_one, [now_and_then(count, float(sys.argv[4]))])
+    elif action == "request":
+        part = [0.0] * max(1, count // PARTS)
+        sending, silent = module.open_site()
+        cost, count = measure_added(sending, silent, part), len(part) * PARTS
     else:
         part = [0.0] * max(1, (count - WARM_UP) // PARTS)
         rest = [0.0] * (count - len(part) * PARTS)  # not measured, but sent: a drain waits for as many as it asked for
@@ -106,6 +111,20 @@ def measure(
             for argument in arguments:
                 send(argument)
     return watch.total()
+
+
+def measure_added(more: Send, less: Send, part: list[float]) -> dict[str, float]:
+    """Return what calls of the one take beyond calls of the other, measured in turns."""
+    watches = {more: Stopwatch(), less: Stopwatch()}
+    for send in (more, less) * WARM_UP:
+        send(0.0)
+    for _ in range(PARTS):
+        for send, watch in watches.items():
+            with watch.part():
+                for argument in part:
+                    send(argument)
+    longer, shorter = watches[more].total(), watches[less].total()
+    return {name: longer[name] - shorter[name] for name in longer}
 
 
 async def _measure_async(

@@ -27,6 +27,8 @@ class Case:
     expected_rate: float
     #: How many processes run tasks side by side.
     processes: int = 1
+    #: How many times its worker is started.
+    workers: int = 1
     #: Each task has a process of its own: then every one counts itself; otherwise a tick now and then is enough.
     forks: bool = False
 
@@ -41,6 +43,8 @@ class Candidate:
     cases: tuple[Case, ...]
     language: str = "python"
     has_bulk: bool = True
+    #: Whether the figure of a web request is measured.
+    has_site: bool = False
     is_ours: bool = False
 
     def case(self, name: str) -> Case:
@@ -104,6 +108,8 @@ def _environment(server: Server | Nodes, environment: Mapping[str, str]) -> dict
 
 #: `rsmq_worker` without options has a process for each core.
 DEFAULT_PROCESSES = os.cpu_count() or 1
+#: The end of the name of a peer's case with as many.
+SEVERAL = f", {DEFAULT_PROCESSES} processes"
 
 
 def our_case(
@@ -145,4 +151,4 @@ def _our_cases() -> tuple[Case, ...]:
     return without_results + with_results
 
 
-OURS = Candidate(name="rsmq_django", module="benchmarks.ours.actions", cases=_our_cases(), is_ours=True)
+OURS = Candidate(name="rsmq_django", module="benchmarks.ours.actions", cases=_our_cases(), has_site=True, is_ours=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from .candidates import Candidate, Case
@@ -50,31 +51,35 @@ def drain(
     tasks: int,
     environment: Mapping[str, str] | None = None,
 ) -> Drained:
-    """Start a worker on a server where at least so many tasks wait, and end it when so many have begun."""
+    """Start the worker of a case on a server where at least so many tasks wait; end it when so many have begun."""
     every = 1 if case.forks else max(1, tasks // TICKS_PER_DRAIN)
     with tick_file(every=every) as ticks:
         variables = {**case.environment, **(environment or {}), **ticks.environment}
-        with candidate.worker(server, variables) as worker:
+        with ExitStack() as running:
+            workers = [running.enter_context(candidate.worker(server, variables)) for _ in range(case.workers)]
             # What a process has counted since its last tick is only known of the one that comes to the end first.
-            samples = _watch(ticks, worker, server, wanted=tasks // every - (case.processes - 1))
-            worker.kill()  # what was to be measured is over, and an orderly end takes some peers seconds
+            samples = _watch(ticks, workers, server, wanted=tasks // every - (case.processes - 1))
+            for worker in workers:  # what was to be measured is over, and an orderly end takes some peers seconds
+                worker.kill()
         window = ticks.window(processes=case.processes)
     return Drained(window, *_cpu_per_task(samples, window))
 
 
-def _watch(ticks: TickFile, worker: Process, server: Server | Nodes, *, wanted: int) -> list[CpuSample]:
+def _watch(ticks: TickFile, workers: Sequence[Process], server: Server | Nodes, *, wanted: int) -> list[CpuSample]:
     samples = []
     deadline = time.monotonic() + DRAIN_WITHIN_S
     while True:
         is_done = len(ticks) >= wanted
-        by_worker, by_server = worker.cpu_s(), server.tree_cpu_s()
-        if by_worker is not None and by_server is not None:
-            samples.append(CpuSample(time.monotonic(), by_worker, by_server))
+        by_workers, by_server = [worker.cpu_s() for worker in workers], server.tree_cpu_s()
+        known = [used_s for used_s in by_workers if used_s is not None]
+        if len(known) == len(workers) and by_server is not None:
+            samples.append(CpuSample(time.monotonic(), sum(known), by_server))
         if is_done:
             return samples
-        worker.check()
+        for worker in workers:
+            worker.check()
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{len(ticks)} of {wanted} ticks after {DRAIN_WITHIN_S:.0f} s:\n{worker.output()}")
+            raise RuntimeError(f"{len(ticks)} of {wanted} ticks after {DRAIN_WITHIN_S:.0f} s:\n{workers[0].output()}")
         time.sleep(SAMPLE_EVERY_S)
 
 

@@ -25,10 +25,13 @@ from .instructions import CannotCount, count_parts, part
 from .places import ROOT
 from .server import Server
 
-#: What lies in between costs no more than the tasks: connecting, starting threads and ending are in both. Ids are drawn
-#: DRAWN_AT_ONCE at a time, and the difference contains whole draws.
-MANY = 90
-FEW = MANY - ids.DRAWN_AT_ONCE
+#: Few and many tasks. What lies in between costs no more than the tasks: connecting, starting threads and ending are in
+#: both. Ids are drawn DRAWN_AT_ONCE at a time, and the difference contains whole draws.
+Numbers = tuple[int, int]
+#: For comparisons of two versions. A worker fetches some twenty messages at a time then.
+SHORT: Numbers = (26, 26 + ids.DRAWN_AT_ONCE)
+#: For figures of one version: it fetches as many at a time as it does in a long queue.
+LONG: Numbers = (474, 474 + 6 * ids.DRAWN_AT_ONCE)
 #: Python rewrites functions while they run for the first hundreds of times: so many tasks before all, and before each.
 FIRST_WARM_UP, WARM_UP = 800, 100
 #: Each count is the least of this many.
@@ -136,7 +139,9 @@ async def awaited(number: Any) -> None:
 # -- In callgrind -----------------------------------------------------------------------------------------------------
 
 
-def measure(url: str, apps: Sequence[str], names: Sequence[str], *, only_used: bool = False) -> None:
+def measure(
+    url: str, apps: Sequence[str], names: Sequence[str], *, only_used: bool = False, numbers: Numbers = SHORT
+) -> None:
     """Measure the features of projects with these apps installed, or those of these names."""
     _set_up(url, apps)
     _warm_up(url)
@@ -144,7 +149,7 @@ def measure(url: str, apps: Sequence[str], names: Sequence[str], *, only_used: b
         if feature.apps == tuple(apps) and (not names or feature.name in names):
             print(f"  {feature.name}", file=sys.stderr, flush=True)
             counts_plain = feature.is_optional and not (only_used and feature.is_used)
-            _measure(url, feature, counts_plain=counts_plain)
+            _measure(url, feature, numbers, counts_plain=counts_plain)
 
 
 def _set_up(url: str, apps: Sequence[str]) -> None:
@@ -166,7 +171,7 @@ def _set_up(url: str, apps: Sequence[str]) -> None:
     gc.disable()  # it runs at moments that depend on all that was done before
 
 
-def _measure(url: str, feature: Feature, *, counts_plain: bool) -> None:
+def _measure(url: str, feature: Feature, numbers: Numbers, *, counts_plain: bool) -> None:
     from rsmq_django import schedules
     from rsmq_django.tasks import task
 
@@ -175,9 +180,10 @@ def _measure(url: str, feature: Feature, *, counts_plain: bool) -> None:
         if feature.has_schedule:
             schedules.add("nightly", plain_task, cron="0 3 * * *", args=[1])
         if counts_plain:
-            _count(f"{feature.name}/plain", plain_task.enqueue)
+            _count(f"{feature.name}/plain", plain_task.enqueue, numbers)
         if feature.is_used:
-            _count(f"{feature.name}/using", (feature.declare or _on_queue)(feature), batch=feature.batch)
+            send = (feature.declare or _on_queue)(feature)
+            _count(f"{feature.name}/using", send, [number * feature.batch for number in numbers])
 
 
 def _warm_up(url: str) -> None:
@@ -235,16 +241,17 @@ def _on_topic(feature: Feature) -> Send:
     from rsmq_django.tasks import topic_task
     from rsmq_django.topics import get_topic
 
-    topic_task(TOPIC, group="benchmark", visibility_timeout_s=3600, **feature.options)(using)  # type: ignore[arg-type]
+    declare: Any = topic_task
+    declare(TOPIC, group="benchmark", visibility_timeout_s=3600, **feature.options)(using)
     topic = get_topic(TOPIC)
     return lambda number: topic.publish(str(number))
 
 
-def _count(name: str, send: Send, *, batch: int = 1) -> None:
+def _count(name: str, send: Send, numbers: Sequence[int]) -> None:
     _send(send, WARM_UP)
     _worker().run()
     for turn in range(ROUNDS):
-        for number in (FEW * batch, MANY * batch):
+        for number in numbers:
             ids._drawn.clear()
             with part(f"{name}/send/{number}/{turn}"):
                 _send(send, number)
@@ -300,12 +307,12 @@ def table(parts: dict[str, int]) -> str:
     return "\n".join(lines)
 
 
-def count(names: Sequence[str], *, apps: str = "", only_used: bool = False) -> dict[str, int]:
+def count(names: Sequence[str], *, apps: str = "", only_used: bool = False, numbers: Numbers = LONG) -> dict[str, int]:
     """Measure features in a process of their own. Raises CannotCount."""
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
     with Server() as server, tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, "-m", f"{__package__}.features", "--in-callgrind", server.url, apps, *names]
-        command += ["--only-used"] if only_used else []
+        command += ["--numbers", *map(str, numbers), *(["--only-used"] if only_used else [])]
         return count_parts(command, Path(directory), environment=environment)
 
 
@@ -315,13 +322,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="FEATURE", help="only these; default: all")
     parser.add_argument("--in-callgrind", nargs=2, metavar=("URL", "APPS"), help=argparse.SUPPRESS)
     parser.add_argument("--only-used", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--numbers", nargs=2, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.in_callgrind:
         from . import lockstep
 
         lockstep.install()
         url, apps = options.in_callgrind
-        measure(url, apps.split(",") if apps else [], options.names, only_used=options.only_used)
+        chosen, numbers = apps.split(",") if apps else [], tuple(options.numbers)
+        measure(url, chosen, options.names, only_used=options.only_used, numbers=numbers)
         os._exit(0)  # threads that wait for a turn are not waited for
     try:
         with ThreadPoolExecutor() as pool:

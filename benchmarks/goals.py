@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .candidates import OURS
+from .candidates import OURS, SEVERAL
 from .results import Results, Row
 
 Read = Callable[[Results], float | None]
@@ -110,9 +110,14 @@ def divided(over: Read, under: Read) -> Read:
 
 
 def best_peer(
-    figure: str, *, cases: tuple[str, ...] = (), only: tuple[str, ...] = (), but: tuple[str, ...] = ()
+    figure: str,
+    *,
+    cases: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
+    but: tuple[str, ...] = (),
+    has_several: bool = False,
 ) -> Read:
-    """Read the highest rate of the peers."""
+    """Read the highest rate of the peers, in one process or in a process for each core."""
 
     def read(results: Results) -> float | None:
         rates = [
@@ -122,6 +127,7 @@ def best_peer(
             and row[1] not in (OURS.name, *but)
             and (not only or row[1] in only)
             and (not cases or row[2] in cases)
+            and row[2].endswith(SEVERAL) == has_several
         ]
         return max((rate for rate in rates if rate is not None), default=None)
 
@@ -154,6 +160,10 @@ def _at_most(number: str, text: str, read: Read, bound: float) -> Goal:
 
 def _times_peer(number: str, text: str, mine: Read, peer: Read, bound: float) -> Goal:
     return _at_least(number, text, divided(mine, peer), bound, missing=NEEDS_PEERS)
+
+
+def _at_most_peer(number: str, text: str, mine: Read, peer: Read, bound: float) -> Goal:
+    return Goal(number=number, text=text, read=divided(mine, peer), at_most=bound, missing=NEEDS_PEERS)
 
 
 def _of_rates(figure: str, over: str, under: str) -> Read:
@@ -255,6 +265,7 @@ TOPIC_GOALS = [
 # -- The next goals: ratios of one run --------------------------------------------------------------------------------
 
 DEFAULTS = median("drain", "default options", "rate")
+IN_A_REQUEST = median("enqueue", "in a web request", "sender_us")
 LATENCY = "publishing sender"
 DRAIN_RATIOS = (("1 thread", 0.60, 0.9), ("8 threads", 0.50, 1.1), ("asyncio", 0.40, 1.5))
 NEXT_GOALS = [
@@ -273,9 +284,14 @@ NEXT_GOALS = [
         )
         for case, _, bound in DRAIN_RATIOS
     ),
-    _times_peer("Q2", "drain, default options / best Python peer", DEFAULTS, PYTHON_WORKERS, 20),
-    _times_peer("Q2", "drain, default options / BullMQ", DEFAULTS, best_peer("drain", only=("BullMQ",)), 5),
-    _times_peer("Q2", "drain, default options / Celery solo", DEFAULTS, of_peer("drain", "Celery", "solo", "rate"), 70),
+    *(
+        _times_peer("Q2", f"drain, a process for each core / {text}", DEFAULTS, peer, bound)
+        for text, peer, bound in (
+            ("best Python peer", best_peer("drain", but=NODE, has_several=True), 20),
+            ("BullMQ", best_peer("drain", only=("BullMQ",), has_several=True), 5),
+            ("Celery solo", best_peer("drain", only=("Celery",), has_several=True), 70),
+        )
+    ),
     _at_most(
         "Q3",
         "enqueue one by one: sender us / the C client's",
@@ -283,15 +299,23 @@ NEXT_GOALS = [
         3.2,
     ),
     _times_peer("Q3", "enqueue one by one / best peer", ONE_BY_ONE, SENDERS, 1.2),
+    _at_most("Q3", "enqueue in a web request: sender us", IN_A_REQUEST, 60),
+    _at_most_peer(
+        "Q3",
+        "enqueue in a web request: sender us / Huey's",
+        IN_A_REQUEST,
+        of_peer("enqueue", "Huey", "in a web request", "sender_us"),
+        1.0,
+    ),
     _at_least("Q4", "bulk enqueue / L_send", ratio("enqueue", "bulk", "L_send"), 0.50),
     _at_least("Q4", "enqueue in one transaction / L_send", ratio("enqueue", "one transaction", "L_send"), 0.35),
     *(
-        Goal(
-            number="Q5",
-            text=f"{text} / Huey's",
-            read=divided(median("latency", LATENCY, value), of_peer("latency", "Huey", LATENCY, value)),
-            at_most=bound,
-            missing=NEEDS_PEERS,
+        _at_most_peer(
+            "Q5",
+            f"{text} / Huey's",
+            median("latency", LATENCY, value),
+            of_peer("latency", "Huey", LATENCY, value),
+            bound,
         )
         for text, value, bound in (
             ("idle latency p50", "p50_ms", 1.0),

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
-from .features import count, each
+from .features import SHORT, count, each
 from .instructions import CannotCount
 from .places import BENCHMARKS, ROOT
 
@@ -133,7 +133,7 @@ def made_with() -> dict[str, str]:
 def measure() -> dict[str, float]:
     """Return thousands of instructions by figure. Raises CannotCount."""
     with ThreadPoolExecutor() as pool:
-        groups = pool.map(lambda names: count(names, only_used=True), GROUPS)
+        groups = pool.map(lambda names: count(names, only_used=True, numbers=SHORT), GROUPS)
         parts = {name: number for group in groups for name, number in group.items()}
     figures = {}
     for key in dict.fromkeys("/".join(name.split("/")[:3]) for name in parts):

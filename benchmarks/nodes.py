@@ -51,7 +51,8 @@ class Node(Server):
 
     def ask(self, *words: str | int) -> Any:
         """Return the answer to a CLUSTER command."""
-        return self.redis.execute_command("CLUSTER", *words)
+        server: Any = self.redis
+        return server.execute_command("CLUSTER", *words)
 
     def is_ready(self, nodes: int) -> bool:
         """Return whether it knows all nodes and the slots of all of them."""

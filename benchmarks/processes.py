@@ -40,6 +40,7 @@ class Process:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._log.close()
 
     def check(self) -> None:
         """Raise RuntimeError with the program's last words when it has ended."""

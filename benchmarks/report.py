@@ -1,27 +1,33 @@
-"""The tables that a run prints, in Markdown, so that they can be pasted into a page."""
+"""The tables that a run prints, in Markdown; the last ones are those of the pages about benchmarks."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from .candidates import OURS
-from .goals import NOT_MEASURED, goals
+from .goals import NOT_MEASURED, Goal, goals
 from .results import Results, Row
+from .texts import number, table
+from .users_table import users_table
 
 
 def report(results: Results) -> str:
     """Return everything that a run found."""
     machine = [f"- {name}: {value}" for name, value in results.machine.items()]
-    yardstick = ", ".join(f"{name} {_number(results.reference(name))}/s" for name in ("L_send", "L_cycle", "L_send1"))
+    yardstick = ", ".join(f"{name} {number(results.reference(name))}/s" for name in ("L_send", "L_cycle", "L_send1"))
     costs = ", ".join(
-        f"{name} {_number(results.reference(name))}"
+        f"{name} {number(results.reference(name))}"
         for name in ("send1_client_us", "send_server_us", "cycle_server_us", "send1_server_us", "cycle1_server_us")
     )
     parts = ["\n".join([*machine, f"- C client: {yardstick}; {costs}"]), _measurements(results)]
-    if any(who != OURS.name for _, who, _ in results.rows()):
+    has_peers = any(who != OURS.name for _, who, _ in results.rows())
+    if has_peers:
         parts.append(_side_by_side(results))
-    parts.append(_goals(results))
+    parts.append(_goals([goal for goal in goals(results) if goal.number[0] != "Q"], results))
+    parts += ["For benchmarks/README.md:", _goals([goal for goal in goals(results) if goal.number[0] == "Q"], results)]
+    if has_peers:
+        parts += ["For docs/explanation/benchmarks.md:", users_table(results)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -44,10 +50,10 @@ def _measurements(results: Results) -> str:
 
 def _with_extremes(results: Results, row: Row, name: str) -> str:
     """Return a median, and of the rate and the 99th percentile also the least and the most."""
-    text, extremes = f"{name} {_number(results.median(row, name))}", results.extremes(row, name)
+    text, extremes = f"{name} {number(results.median(row, name))}", results.extremes(row, name)
     if extremes is None or name not in ("rate", "p99_ms"):
         return text
-    return f"{text} ({_number(extremes[0])} to {_number(extremes[1])})"
+    return f"{text} ({number(extremes[0])} to {number(extremes[1])})"
 
 
 def _share(shares: Sequence[float], yardstick: str | None) -> str:
@@ -72,7 +78,7 @@ def _side_by_side(results: Results) -> str:
             continue
 
         def shown(where: Row, *values: str) -> str:
-            return " / ".join(_number(results.median(where, value)) for value in values)
+            return " / ".join(number(results.median(where, value)) for value in values)
 
         sending = ", results kept" if "results kept" in case else ""
         lines.append(
@@ -89,32 +95,13 @@ def _side_by_side(results: Results) -> str:
     return table(head, lines)
 
 
-def _goals(results: Results) -> str:
+def _goals(judged: Sequence[Goal], results: Results) -> str:
     lines, unmeasured = [], 0
-    for goal in goals(results):
+    for goal in judged:
         value = goal.read(results)
         if value is None and goal.missing == NOT_MEASURED:
             unmeasured += 1
             continue
-        lines.append((goal.number, goal.text, goal.bound, _number(value), goal.verdict(value)))
+        lines.append((goal.number, goal.text, goal.bound, number(value), goal.verdict(value)))
     text = table(("goal", "what", "bound", "measured", "verdict"), lines)
     return f"{text}\n\nGoals {NOT_MEASURED} in this run: {unmeasured}." if unmeasured else text
-
-
-def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table whose columns line up."""
-    rows = [tuple(head), *map(tuple, lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    texts = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    texts.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(texts)
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"

@@ -22,7 +22,7 @@ from .candidates import OURS, default_case
 from .draining import drain
 from .entrance import Pace
 from .nodes import Nodes
-from .report import table
+from .texts import table
 
 NAMESPACE = "{bench}"
 SHARDS = 8

@@ -16,6 +16,8 @@ class Sizes:
     reference_messages: int
     sends: int
     bulk_sends: int
+    #: Of a Django site, with a call of the sender; as many are made without one.
+    requests: int
     latencies: int
     #: How often a message of a sender that does not publish is waited for; each takes up to a second.
     silent_latencies: int
@@ -41,6 +43,7 @@ TINY = Sizes(
     reference_messages=2000,
     sends=50,
     bulk_sends=1000,
+    requests=20,
     latencies=5,
     silent_latencies=2,
     silent_gap_s=0.1,
@@ -60,6 +63,7 @@ QUICK = Sizes(
     reference_messages=50_000,
     sends=2_000,
     bulk_sends=20_000,
+    requests=1_000,
     latencies=100,
     silent_latencies=5,
     silent_gap_s=1.5,
@@ -79,6 +83,7 @@ FULL = Sizes(
     reference_messages=200_000,
     sends=20_000,
     bulk_sends=100_000,
+    requests=5_000,
     latencies=500,
     silent_latencies=20,
     silent_gap_s=1.5,

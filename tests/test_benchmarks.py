@@ -6,26 +6,34 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 import redis
 
-from benchmarks import compiling, features, guard, shards
+from benchmarks import act, compiling, features, guard, shards
 from benchmarks.__main__ import OUR_FIGURES, PEER_FIGURES, measure
 from benchmarks.accounting import RECORD
+from benchmarks.candidates import OURS, SEVERAL, Candidate
+from benchmarks.draining import drain
 from benchmarks.entrance import Entrance, Pace
 from benchmarks.goals import MEASURED_APART, NEEDS_PEERS, NEEDS_VALGRIND, goals
 from benchmarks.instructions import CannotCount
 from benchmarks.peers import PEERS
+from benchmarks.processes import Process
 from benchmarks.report import report
 from benchmarks.results import Results, Sample
 from benchmarks.run import Run
 from benchmarks.server import Server
 from benchmarks.sizes import TINY
 from benchmarks.ticks import TickFile
+from benchmarks.users_table import users_table
 from tests.redis_server import PrivateServer
 
 ROOT = Path(__file__).parent.parent
@@ -63,9 +71,9 @@ def part(name):
     print(name)
     yield
 
-features.FEW, features.MANY, features.ROUNDS, features.part = 1, 2, 1, part
+features.ROUNDS, features.part = 1, part
 features.WARM_UP, features.FIRST_WARM_UP = 1, 2
-features.measure({server.url!r}, [], ["limit", "all events", "encrypted queue", "topic", "schedules"])
+features.measure({server.url!r}, [], ["limit", "all events", "encrypted queue", "topic", "schedules"], numbers=(1, 2))
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
 
@@ -291,6 +299,86 @@ def test_instructions_beside_features_and_of_other_sources_are_judged():
     ]  # fmt: skip
 
 
+def of_peer(who: str, case: str, *, figure: str = "drain", **values: float) -> Sample:
+    """Return what a round gave for a candidate."""
+    return Sample(figure=figure, who=who, case=case, round=1, values=values, reference={})
+
+
+def test_default_options_are_compared_with_peers_in_as_many_processes():
+    results = Results()
+    results.add(of_peer("rsmq_django", "default options", rate=40_000))
+    results.add(of_peer("Dramatiq", "8 threads", rate=3000))
+    results.add(of_peer("Dramatiq", f"8 threads{SEVERAL}", rate=1000))
+
+    lines = report(results).splitlines()
+
+    (verdict,) = [line for line in lines if "Q2" in line and "best Python peer" in line]
+    assert [cell.strip() for cell in verdict.strip("|").split("|")][3:] == ["40", "reached"]
+
+
+def test_table_for_users_has_the_best_known_peers_and_web_requests():
+    results = Results()
+    results.add(of_peer("rsmq_django", "default options, results kept", rate=40_000, worker_us=20, server_us=10))
+    results.add(of_peer("Huey", "1 thread", rate=3000, worker_us=300, server_us=90))
+    results.add(of_peer("Huey", "publishing sender", figure="latency", p50_ms=1.5, p99_ms=5.5))
+    results.add(of_peer("Huey", "in a web request", figure="enqueue", sender_us=75))
+    results.add(of_peer("SAQ", "100 coroutines", rate=2000))
+
+    text = users_table(results)
+
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    assert rows[2:] == [
+        ["the same, results kept for a day: all settings by default", "40,000", "20 / 10", "-", "-", "-"],
+        ["Huey 3.5, one thread", "3,000", "300 / 90", "-", "-", "1.5 / 5.5"],
+    ]
+    assert text.endswith("One call adds to a Django request, in microseconds of its processor time: Huey 75.")
+
+
+def test_call_in_a_web_request_costs_what_the_request_takes_longer(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(time, "process_time", lambda: clock[0] / 2)
+
+    def takes(seconds: float) -> Callable[[float], None]:
+        def send(_: float) -> None:
+            clock[0] += seconds
+
+        return send
+
+    cost = act.measure_added(takes(5.0), takes(2.0), [0.0] * 4)
+
+    assert cost == {"seconds": pytest.approx(3.0 * 40), "cpu_s": pytest.approx(1.5 * 40)}
+
+
+@pytest.mark.slow
+def test_call_in_a_web_request_is_measured_through_the_handler_of_django():
+    with Server() as server:
+        added = OURS.produce(server, OURS.cases[0].environment, "request", "10")
+        waiting = server.redis.zcard("rsmq:bench")
+
+    assert (added.count, waiting) == (10, 20)  # as many before, to warm up
+
+
+@pytest.mark.slow
+def test_worker_of_a_case_is_started_as_many_times_as_it_says(monkeypatch):
+    started: list[Process] = []
+    start = Candidate.worker
+
+    def noting(*args: Any) -> Process:
+        started.append(start(*args))
+        return started[-1]
+
+    monkeypatch.setattr(Candidate, "worker", noting)
+    case = replace(OURS.case("1 thread"), processes=2, workers=2)
+    with Server() as server:
+        OURS.fill(server, case.environment, 4000)
+        drained = drain(server, OURS, case, tasks=2000)
+
+    assert len(started) == 2
+    assert drained.window.rate > 0
+    assert all(worker.cpu_s() is None for worker in started)  # both have ended
+
+
 def test_run_with_peers_measures_ours_for_all_goals_of_the_next_versions(monkeypatch):
     measured: list[str] = []
     for name in OUR_FIGURES:
@@ -410,6 +498,7 @@ def test_peer_has_the_actions_that_the_driver_uses(peer):
 
     assert {"work", "send_one"} <= functions
     assert ("send_bulk" in functions) == peer.has_bulk
+    assert ("open_site" in functions) == peer.has_site
 
 
 def test_two_threads_may_compile_the_same_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -40,6 +40,8 @@ def drains(run: Run, candidate: Candidate) -> None:
 def enqueues(run: Run, candidate: Candidate) -> None:
     """Send one by one and in bulk, from one process, to a server where nobody receives."""
     case = candidate.cases[0]
+    if candidate.has_site:
+        _in_a_request(run, candidate)
     if candidate.is_ours:
         return _our_enqueues(run)
     _produce(run, candidate, case, "one", run.sizes.sends)
@@ -68,6 +70,13 @@ def _produce(run: Run, candidate: Candidate, case: Case, action: str, count: int
         server_us = (server.cpu_s() - used) / count * 1e6
     values = {"rate": produced.rate, "sender_us": produced.cpu_s / produced.count * 1e6, "server_us": server_us}
     run.add("enqueue", name or action, values, who=candidate.name)
+
+
+def _in_a_request(run: Run, candidate: Candidate) -> None:
+    """See what one call of the sender adds to a request of a Django site with ATOMIC_REQUESTS."""
+    with one_core(), Server() as server:
+        added = candidate.produce(server, candidate.cases[0].environment, "request", str(run.sizes.requests))
+    run.add("enqueue", "in a web request", {"sender_us": added.cpu_s / added.count * 1e6}, who=candidate.name)
 
 
 # -- Circumstances ----------------------------------------------------------------------------------------------------
@@ -135,13 +144,14 @@ def append_only_file(run: Run) -> None:
 
 
 def reporting(run: Run) -> None:
-    """Work off tasks while nothing is counted, with counters, and with counters and an event for each, in turns."""
+    """Work off tasks while nothing is counted, with counters, with the default, and with an event for each."""
     tasks = run.drain_count(OURS, EIGHT_THREADS)
     without: float | None = None
     for name, variables in (
-        ("nothing counted", {"BENCH_STATISTICS": "0"}),
-        ("counters", {}),
-        ("counters and events", {"BENCH_EVENTS": "all"}),
+        ("nothing counted", {"BENCH_STATISTICS": "0", "BENCH_EVENTS": "off"}),
+        ("counters", {"BENCH_EVENTS": "off"}),
+        ("counters and the last events", {}),
+        ("counters and all events", {"BENCH_EVENTS": "all"}),
     ):
         environment = {**EIGHT_THREADS.environment, **variables}
         with Server() as server:

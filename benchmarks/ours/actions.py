@@ -12,7 +12,8 @@ django.setup()
 
 from django.db import connection, transaction  # noqa: E402
 
-from benchmarks.act import ARGUMENTS, become  # noqa: E402 - needs the line above
+from benchmarks import web  # noqa: E402 - needs the line above
+from benchmarks.act import ARGUMENTS, become  # noqa: E402
 from benchmarks.ours.settings import QUEUE_NAMES, SHARDS_OF_EACH  # noqa: E402
 from benchmarks.ours.tasks import measured  # noqa: E402
 from rsmq_django.core import Queue  # noqa: E402
@@ -43,6 +44,11 @@ def send_one(sent_at: float) -> None:
         _core.send(json.dumps({"task": measured.module_path, "kwargs": {"sent_at": sent_at, **ARGUMENTS}}))
     else:
         measured.enqueue(sent_at=sent_at, **ARGUMENTS)
+
+
+def open_site() -> tuple[web.Send, web.Send]:
+    """Return requests that send a task and none."""
+    return web.open_site(send_one)
 
 
 def send_bulk(count: int) -> None:

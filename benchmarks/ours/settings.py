@@ -9,7 +9,10 @@ USE_TZ = True
 INSTALLED_APPS = ["django.contrib.contenttypes", "rsmq_django", "benchmarks.ours"]
 if importlib.util.find_spec("django.tasks") is None:
     INSTALLED_APPS.append("django_tasks")
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+ROOT_URLCONF = "benchmarks.web"
+DATABASES = {
+    "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:", "ATOMIC_REQUESTS": True},
+}
 
 #: "bench", or that many queues q0, q1, ...
 QUEUE_COUNT = int(os.environ.get("BENCH_QUEUES", "1"))
@@ -30,6 +33,6 @@ RSMQ = {
     | ({"sharded": {"SHARDS": SHARDS}} if SHARDS else {}),
     "TASKS": {"RESULT_TTL_S": int(os.environ.get("BENCH_RESULT_TTL_S", "86400"))},
     "STATISTICS": {"ENABLED": os.environ.get("BENCH_STATISTICS") != "0"},
-    "EVENTS": {"RECORD": os.environ.get("BENCH_EVENTS", "off")},
+    "EVENTS": {"RECORD": os.environ.get("BENCH_EVENTS", "recent")},
 }
 TASKS = {"default": {"BACKEND": "rsmq_django.tasks.backend.RSMQBackend", "QUEUES": []}}

@@ -5,7 +5,7 @@ import os
 from huey import RedisHuey
 
 from benchmarks.accounting import ran
-from benchmarks.act import ARGUMENTS, become
+from benchmarks.act import ARGUMENTS, Send, become
 
 huey = RedisHuey("bench", url=os.environ["BENCH_URL"], results=False)
 
@@ -22,3 +22,9 @@ def work() -> None:
 
 def send_one(sent_at: float) -> None:
     noop(sent_at=sent_at, **ARGUMENTS)
+
+
+def open_site() -> tuple[Send, Send]:
+    from benchmarks import web
+
+    return web.open_site(send_one)
