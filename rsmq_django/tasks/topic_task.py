@@ -47,7 +47,7 @@ NOT_OF_TOPICS = {
     "dead_letter_queue": "its dead letters go to the dead-letter topic, with their keys and headers",
     "missing_objects": f"{_NO_CALL}, so no argument names a row",
     "once": f"{_NO_CALL} with an id that could be stored; the index of the message can be",
-    "limits": "places in them are held by messages of a queue",
+    "limits": "a message without a place would come after later ones of its group; consumers says how many run at once",
     "ack": "outcomes are sent at most 0.1 s after a call; with max_deliveries=1, before the next message is read",
     "aliases": f"{_NO_CALL} that names its function",
     "durability": "publishers wait as the DURABILITY of the connection says",

@@ -434,7 +434,7 @@ class ReliableQueue:
     def _settling(
         self, operation: str, args: tuple[Argument, ...], messages: Sequence[Receipt]
     ) -> list[Call[list[str] | None]]:
-        words = [receipt_word(self.name, message) for message in messages]
+        words = [each if type(each) is str and each else receipt_word(self.name, each) for each in messages]
         if not words:
             raise InvalidValue(f"{operation}() got no id; give it the messages")
         return [self._call(operation, (*args, *batch), read_ids_or_none) for batch in batches(words)]

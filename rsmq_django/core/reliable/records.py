@@ -19,9 +19,9 @@ STATES: Mapping[Kind, str] = MappingProxyType(
 KINDS: tuple[Kind, ...] = tuple(STATES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, as Message
 class ReliableMessage:
-    """A delivered message."""
+    """A delivered message, never changed."""
 
     #: Name of its queue.
     queue: str

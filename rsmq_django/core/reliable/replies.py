@@ -32,7 +32,7 @@ class Popped:
 def read_popped(reply: list[Any]) -> Popped:
     """Return the result of a reply of pop.lua."""
     messages = [
-        ReliableMessage(reply[at].decode(), read_message_id(reply[at + 1]), *reply[at + 2 : at + 5])
+        ReliableMessage(reply[at].decode(), reply[at + 1].decode("utf-8", "surrogateescape"), *reply[at + 2 : at + 5])
         for at in range(HEAD, len(reply), 5)
     ]
     server_ms, next_due_ms, in_flight, missing = reply[:HEAD]

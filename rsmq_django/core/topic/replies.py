@@ -47,7 +47,8 @@ def read_leased(reply: list[Any]) -> TopicBatch:
         if isinstance(delivery, bytes):  # some of them were released unused
             deliveries[at], released[at] = map(int, delivery.split(b":"))
     receipts = [f"{delivery}{end}" for delivery in deliveries]
-    messages = list(map(TopicMessage, indexes, bodies, keys, headers, deliveries, repeat(None), receipts, released))
+    rows = zip(indexes, bodies, keys, headers, deliveries, repeat(None), receipts, released, strict=False)
+    messages = list(map(_new_message, rows))
     return TopicBatch(messages, skipped, holes, dead, left, last, None if due_ms < 0 else due_ms)
 
 

@@ -7,12 +7,12 @@ write() appends the events afterwards. The fields are described in core/stats/ev
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...conf.settings import EventSettings
-from ...core import Client, RsmqError
+from ...core import Client, RsmqError, SettleResult
 from ...core.ids import whole_sent_ms
 from ...core.keys import successes_key, successful_tasks_key
 from ...core.log_lines import get_logger
@@ -21,8 +21,8 @@ from ...core.stats.run_search import MOST_TASKS
 from ...core.transport.call import Argument, Call
 from ...tasks.tags import tags_of
 from ..delivery import AttemptState
-from ..outcomes import Dead, Outcome, Postponed, RetryIn, Settlement, Succeeded
-from .notifications import dotted_path, text_of
+from ..outcomes import Dead, Outcome, Postponed, Released, RetryIn, Settlement, Succeeded
+from .notifications import dotted_path, event_name, text_of
 
 logger = get_logger(__name__)
 
@@ -70,21 +70,32 @@ class EventLog:
         """Return the arguments for one message whose process died; `how` describes the end of the process."""
         return self._complete(attempt.delivery.work_queue.name, [line_of(attempt)], "ProcessDied", how)
 
+    def call_of_lines(
+        self, namespace: str, queue_name: str, kind: str, lines: Sequence[str], error: BaseException | None
+    ) -> Call[int]:
+        """Return the call that writes events of messages that an earlier call settled."""
+        error_words = ("", "") if error is None else self._error_words(error)
+        return append(namespace, kind, self._complete(queue_name, lines, *error_words))
+
     def calls_afterwards(
-        self, namespace: str, queue_name: str, kind: str, lines: Sequence[tuple[str, str]], error: BaseException | None
+        self, namespace: str, queue_name: str, kind: str, attempts: Sequence[AttemptState], error: BaseException | None
     ) -> list[Call[int]]:
-        """Return the calls that write events of messages that an earlier call settled: tasks and lines."""
+        """Return the calls that write events of attempts that an earlier call settled."""
         if kind != EventKind.SUCCEEDED.value or self.records_successes:
-            error_words = ("", "") if error is None else self._error_words(error)
-            words = self._complete(queue_name, [line for _, line in lines], *error_words)
-            return [append(namespace, kind, words)]
+            return [self.call_of_lines(namespace, queue_name, kind, [*map(line_of, attempts)], error)]
         if self.recent is None:
             return []
         self.recent.turn(time.monotonic())
         taken: dict[str, list[str]] = {}
-        for task, line in lines:
+        refused: str | None = None
+        for attempt in attempts:
+            task = attempt.path
+            if task == refused:
+                continue
             if self.recent.takes(task):
-                taken.setdefault(task, []).append(line)
+                taken.setdefault(task, []).append(line_of(attempt))
+            else:
+                refused = task
         return [
             append(
                 namespace, kind, self._complete(queue_name, own, "", "", most=KEPT), log=successes_key(namespace, task)
@@ -92,11 +103,9 @@ class EventLog:
             for task, own in taken.items()
         ]
 
-    def write(
-        self, client: Client, queue_name: str, kind: str, lines: Sequence[tuple[str, str]], error: BaseException | None
-    ) -> None:
+    def write(self, client: Client, queue_name: str, calls: Iterable[Call[int]]) -> None:
         """Write events of messages that an earlier call settled, in round trips of their own. Never raises."""
-        for call in self.calls_afterwards(client.namespace, queue_name, kind, lines, error):
+        for call in calls:
             try:
                 client.run(call)
             except RsmqError as failure:
@@ -118,6 +127,25 @@ class EventLog:
     def _error_words(self, error: BaseException) -> tuple[str, str]:
         text = text_of(error)[:MAX_ERROR_CHARACTERS] if self.error_text else ""
         return _storable(dotted_path(type(error))), _storable(text)
+
+
+def settled_events(
+    settlements: Sequence[Settlement], verdicts: Sequence[SettleResult]
+) -> Iterator[tuple[str, list[AttemptState], BaseException | None]]:
+    """Yield kind, attempts and error of the events of outcomes of one kind that an earlier call settled."""
+    outcome = settlements[0].outcome
+    if isinstance(outcome, Postponed) and not outcome.has_run:
+        return  # it is postponed again and again
+    error = outcome.error if isinstance(outcome, (RetryIn, Dead)) else None
+    for is_lost in {verdict is SettleResult.LEASE_LOST for verdict in verdicts}:
+        if is_lost and isinstance(outcome, Released):
+            continue  # released, and another worker has it already
+        attempts = [
+            settled.execution
+            for settled, verdict in zip(settlements, verdicts, strict=True)
+            if (verdict is SettleResult.LEASE_LOST) is is_lost
+        ]
+        yield "lost" if is_lost else event_name(outcome), attempts, error
 
 
 def line_of(attempt: AttemptState) -> str:

@@ -21,9 +21,9 @@ from ..fetch.polling import PollSchedule
 from ..fetch.wakeup import Wakeup
 from ..lease.settle import SettleCall
 from ..lease.steps import CleanupStep, SettleStep, Step, is_damage
-from ..outcomes import Dead, Postponed, Released, RetryIn, Settlement
-from ..report.event_log import EventLog, RecentStep, line_of
-from ..report.notifications import Notifier, event_name
+from ..outcomes import Settlement
+from ..report.event_log import EventLog, RecentStep, settled_events
+from ..report.notifications import Notifier
 from ..report.shared_state import SharedState
 from ..report.statistics import ReportStep
 from .base import BaseSource
@@ -218,27 +218,16 @@ class ReliableSource(BaseSource):
     def _note_settled(self, settle_call: SettleCall, verdicts: Sequence[SettleResult]) -> None:
         super()._note_settled(settle_call, verdicts)
         settlements = settle_call.settlements
-        self._uncertain.difference_update(settlement.delivery for settlement in settlements)
+        if self._uncertain:
+            self._uncertain.difference_update(settlement.delivery for settlement in settlements)
         if self.event_log is not None:
             self._log(self.event_log, settlements, verdicts)
 
     def _log(self, log: EventLog, group: Sequence[Settlement], verdicts: Sequence[SettleResult]) -> None:
         """Prepare the events of outcomes of one kind."""
-        outcome, queue_name = group[0].outcome, group[0].delivery.work_queue.name
-        if isinstance(outcome, Postponed) and not outcome.has_run:
-            return  # it is postponed again and again
-        error = outcome.error if isinstance(outcome, (RetryIn, Dead)) else None
-        for is_lost in {verdict is SettleResult.LEASE_LOST for verdict in verdicts}:
-            if is_lost and isinstance(outcome, Released):
-                continue  # released, and another worker has it already
-            part = [
-                settled.execution
-                for settled, verdict in zip(group, verdicts, strict=True)
-                if (verdict is SettleResult.LEASE_LOST) is is_lost
-            ]
-            lines = [(execution.path, line_of(execution)) for execution in part]
-            kind = "lost" if is_lost else event_name(outcome)
-            calls = log.calls_afterwards(self.client.namespace, queue_name, kind, lines, error)
+        queue_name = group[0].delivery.work_queue.name
+        for kind, attempts, error in settled_events(group, verdicts):
+            calls = log.calls_afterwards(self.client.namespace, queue_name, kind, attempts, error)
             self._events += [EventStep(call, queue_name, self._events.append) for call in calls]
 
     def _times(self, room: int) -> list[float]:

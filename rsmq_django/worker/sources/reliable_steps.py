@@ -18,7 +18,7 @@ from ..delivery import Delivery
 from ..lease.leases import Leases
 from ..lease.settle import SettleCall
 from ..lease.steps import SettleStep, is_damage, log_lost
-from ..outcomes import Dead, Discarded, Outcome, Postponed, Released, RetryIn, Settlement
+from ..outcomes import NOTHING_RETURNED, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Settlement, Succeeded
 from ..report.notifications import one_line
 from .reliable_queue import ReliableQueueState
 
@@ -34,13 +34,14 @@ def settle_calls(settlements: Iterable[Settlement], uncertain: Set[Delivery]) ->
     """Return the calls that settle these outcomes; `uncertain` are messages that an earlier try may have settled."""
     groups: dict[tuple[str, object], list[Settlement]] = {}
     for settlement in settlements:
-        groups.setdefault(_group_of(settlement), []).append(settlement)
+        name, outcome = settlement.execution.delivery.work_queue.name, settlement.outcome
+        key = (name, Succeeded) if outcome is NOTHING_RETURNED else _group_of(name, outcome)
+        groups.setdefault(key, []).append(settlement)
     return [SettleCall(group, [], _settle_call(group, uncertain)) for group in groups.values()]
 
 
-def _group_of(settlement: Settlement) -> tuple[str, object]:
+def _group_of(name: str, outcome: Outcome) -> tuple[str, object]:
     """Return the key of outcomes that can be sent together."""
-    name, outcome = settlement.delivery.work_queue.name, settlement.outcome
     match outcome:
         case RetryIn(after_s) | Postponed(after_s):
             return name, f"{type(outcome).__name__} {after_s}"
@@ -50,7 +51,7 @@ def _group_of(settlement: Settlement) -> tuple[str, object]:
 
 
 def _settle_call(group: Sequence[Settlement], uncertain: Set[Delivery]) -> Call[list[SettleResult]]:
-    deliveries = [settlement.delivery for settlement in group]
+    deliveries = [settlement.execution.delivery for settlement in group]
     queue = deliveries[0].work_queue.reliable
     assert queue is not None
     (call,) = _calls(queue, group[0].outcome, [receipt_of(delivery) for delivery in deliveries])
@@ -72,6 +73,8 @@ def _calls(queue: ReliableQueue, outcome: Outcome, receipts: Sequence[str]) -> l
 
 def _read_verdicts(deliveries: Sequence[Delivery], uncertain: Set[Delivery]) -> Callable[[Any], list[SettleResult]]:
     def read(reply: list[bytes] | None) -> list[SettleResult]:
+        if reply is not None and len(reply) == len(deliveries):  # each receipt ends one message at most
+            return [SettleResult.DONE] * len(reply)
         ended = set(read_ids_or_none(reply) or ())
         return [_verdict(delivery, ended, uncertain) for delivery in deliveries]
 
@@ -86,7 +89,8 @@ def _verdict(delivery: Delivery, ended: Set[str], uncertain: Set[Delivery]) -> S
 
 def receipt_of(delivery: Delivery) -> str:
     """Return the receipt of a delivery, as the scripts of reliable queues read it."""
-    return f"{delivery.message.id}:{delivery.message.receive_count}"
+    message = delivery.message
+    return f"{message.id}:{message.receive_count}"
 
 
 def _printable(text: str) -> str:
@@ -163,7 +167,7 @@ class ReliableFetch:
             Delivery(
                 queues[each.queue],
                 Message(each.id, each.body, each.deliveries, None),
-                each.attempt,
+                each.deliveries - each.unused,
                 self.sent_at,
                 batch=each.queue,  # the messages of a queue share one lease
             )

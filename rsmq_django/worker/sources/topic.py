@@ -29,9 +29,8 @@ from ..execute.execution import Execution
 from ..execute.sequence import MessageSequence
 from ..fetch.wakeup import Wakeup
 from ..lease.pending import GIVE_UP_REFUSED_AFTER_S
-from ..outcomes import Dead, Outcome, Postponed, Released, RetryIn, Settlement
-from ..report.event_log import EventLog, line_of
-from ..report.notifications import event_name
+from ..outcomes import Outcome, Released, Settlement
+from ..report.event_log import settled_events
 from ..report.statistics import ReportStep
 from .common import CommonSource
 from .source import SourceContext
@@ -133,7 +132,8 @@ class TopicGroupSource(CommonSource):
 
     def began(self, execution: Execution) -> None:
         """Note that an attempt began, for the time limit of the supervisor. The group has the message in flight."""
-        self._leave_slots([execution.delivery])  # of a call for several messages that failed
+        if execution.delivery.slot is not None:  # of a call for several messages that failed
+            self._leave_slots([execution.delivery])
         super().began(execution)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
@@ -247,7 +247,7 @@ class TopicGroupSource(CommonSource):
         alike: dict[tuple[tuple[object, ...], bool], list[Settlement]] = {}
         for _ in range(min(len(self._settled), MAX_BATCH)):
             settlement = self._settled.popleft()
-            is_repeat = settlement.delivery in self._uncertain
+            is_repeat = settlement.execution.delivery in self._uncertain
             alike.setdefault((kind_of(settlement), is_repeat), []).append(settlement)
         return [
             TopicSettleStep(self._state_of(part[0].delivery), part, self._note_settled, self._put_back, is_repeat)
@@ -270,28 +270,19 @@ class TopicGroupSource(CommonSource):
     ) -> None:
         if self.statistics is not None:
             self.statistics.settled(settlements, verdicts)
-        if self.event_log is not None:
-            self._log(self.event_log, settlements, verdicts)
-        for settlement, verdict in zip(settlements, verdicts, strict=True):
-            if verdict is SettleResult.LEASE_LOST and not isinstance(settlement.outcome, Released):
-                self.notifier.lost(settlement.delivery)
-            if settlement.execution.run_us is not None:
-                state.pace.note(settlement.execution.run_us / 1e6)
-        self._forget(state, [settlement.delivery for settlement in settlements])
+        if (log := self.event_log) is not None:
+            name = state.work_queue.name
+            for kind, attempts, error in settled_events(settlements, verdicts):
+                log.write(self.client, name, log.calls_afterwards(self.client.namespace, name, kind, attempts, error))
+        if SettleResult.LEASE_LOST in verdicts and not isinstance(settlements[0].outcome, Released):
+            for settlement, verdict in zip(settlements, verdicts, strict=True):
+                if verdict is SettleResult.LEASE_LOST:
+                    self.notifier.lost(settlement.delivery)
+        for settlement in settlements:
+            if (run_us := settlement.execution.run_us) is not None:
+                state.pace.note(run_us / 1e6)
+        self._forget(state, [settlement.execution.delivery for settlement in settlements])
         state.read_soon()
-
-    def _log(self, log: EventLog, settlements: Sequence[Settlement], verdicts: Sequence[SettleResult]) -> None:
-        outcome, name = settlements[0].outcome, settlements[0].delivery.work_queue.name
-        if isinstance(outcome, Postponed) and not outcome.has_run:
-            return  # it is postponed again and again
-        error = outcome.error if isinstance(outcome, (RetryIn, Dead)) else None
-        for verdict in dict.fromkeys(verdicts):
-            is_lost = verdict is SettleResult.LEASE_LOST
-            if is_lost and isinstance(outcome, Released):
-                continue
-            part = [each.execution for each, own in zip(settlements, verdicts, strict=True) if own is verdict]
-            lines = [(execution.path, line_of(execution)) for execution in part]
-            log.write(self.client, name, "lost" if is_lost else event_name(outcome), lines, error)
 
     def _note_failed_calls(self) -> None:
         while self._failed_calls:

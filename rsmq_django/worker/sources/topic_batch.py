@@ -29,7 +29,7 @@ class FailedCall:
         self._queue, self._path, self._error = members[0].delivery.work_queue.name, members[0].path, error
         # Now: a member has other values when it has run alone.
         self._runs = [each.run_us for each in members]
-        self._lines = [(each.path, line_of(each)) for each in members]
+        self._lines = [line_of(each) for each in members]
 
     def report(self, client: Client, statistics: Statistics | None, event_log: EventLog | None) -> None:
         """Count its messages as retried, and write their events."""
@@ -37,7 +37,8 @@ class FailedCall:
             for run_us in self._runs:
                 statistics.ended(self._queue, self._path, "retried", run_us=run_us)
         if event_log is not None:
-            event_log.write(client, self._queue, "retried", self._lines, self._error)
+            call = event_log.call_of_lines(client.namespace, self._queue, "retried", self._lines, self._error)
+            event_log.write(client, self._queue, [call])
 
 
 class FailedCallSink(Protocol):

@@ -151,8 +151,9 @@ class ConsumerState(GroupState):
                 name = f"{self.work_queue.name} {next(self._numbers)}"
                 self.out.add(name)
             as_queues_know_it = Message(str(message.index), message.body, message.deliveries, None)
+            attempt = message.deliveries - message.released
             deliveries.append(
-                Delivery(self.work_queue, as_queues_know_it, message.attempt, began_at, batch=name, given=message)
+                Delivery(self.work_queue, as_queues_know_it, attempt, began_at, batch=name, given=message)
             )
         if deliveries and self.beat_at == math.inf:
             self.beat_at = began_at + BEAT_EVERY_S

@@ -19,7 +19,7 @@ from ...core.transport.call import Call
 from ...queues import ensure_queue
 from ..delivery import Delivery
 from ..lease.leases import Leases
-from ..outcomes import Dead, Postponed, Released, RetryIn, Settlement
+from ..outcomes import NOTHING_RETURNED, Dead, Postponed, Released, RetryIn, Settlement, Succeeded
 from .topic_group import BridgeState, ConsumerState, GroupState, ReadPlan
 
 #: Most messages that a bridge moves in one step.
@@ -48,8 +48,10 @@ class TopicStep(Protocol):
 
 def kind_of(settlement: Settlement) -> tuple[object, ...]:
     """Return the key of outcomes that one call settles: those of one read, with the same next step."""
-    delivery, outcome = settlement.delivery, settlement.outcome
+    delivery, outcome = settlement.execution.delivery, settlement.outcome
     released = delivery.given.released if delivery.given is not None else 0
+    if outcome is NOTHING_RETURNED:
+        return delivery.batch, Succeeded, released
     match outcome:
         case RetryIn() | Dead():
             return delivery.batch, delivery.message.id
@@ -60,7 +62,8 @@ def kind_of(settlement: Settlement) -> tuple[object, ...]:
 
 def settle_call_of(state: ConsumerState, settlements: Sequence[Settlement]) -> Call[list[bool]]:
     """Return the call that settles outcomes of one kind; its reply tells which messages the group still held."""
-    given = [each.delivery.given for each in settlements if each.delivery.given is not None]
+    deliveries = [each.execution.delivery for each in settlements]
+    given = [each.given for each in deliveries if each.given is not None]
     group, outcome = state.group, settlements[0].outcome
     match outcome:
         case RetryIn(after_s):
@@ -76,8 +79,10 @@ def settle_call_of(state: ConsumerState, settlements: Sequence[Settlement]) -> C
     return call
 
 
-def _verdict(was_held: bool) -> SettleResult:
-    return SettleResult.DONE if was_held else SettleResult.LEASE_LOST
+def _verdicts(were_held: Sequence[bool]) -> list[SettleResult]:
+    if all(were_held):
+        return [SettleResult.DONE] * len(were_held)
+    return [SettleResult.DONE if was_held else SettleResult.LEASE_LOST for was_held in were_held]
 
 
 @dataclass(slots=True)
@@ -99,7 +104,8 @@ class TopicSettleStep:
 
     def done(self, were_held: list[bool]) -> None:
         """Note which messages were settled; of a repeated call it is unknown, and each counts as settled."""
-        self.on_settled(self.state, self.settlements, [_verdict(self.is_repeat or each) for each in were_held])
+        verdicts = _verdicts([True] * len(were_held) if self.is_repeat else were_held)
+        self.on_settled(self.state, self.settlements, verdicts)
 
     def failed(self, error: RsmqError) -> None:
         """Keep the outcomes until the group can be used again."""
@@ -125,7 +131,7 @@ class TopicRenewStep:
 
     def done(self, were_held: list[bool]) -> None:
         """Note the new leases."""
-        self.leases.renewed(self.deliveries, list(map(_verdict, were_held)), time.monotonic())
+        self.leases.renewed(self.deliveries, _verdicts(were_held), time.monotonic())
 
     def failed(self, error: RsmqError) -> None:
         """Leave the renewal to a later exchange: the leases are still due."""

@@ -6,7 +6,8 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,18 +16,27 @@ from typing import Any, NoReturn
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
+from django.dispatch import Signal
 from django.test import override_settings
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 
 from rsmq_django.conf.settings import QueueSettings, get_settings
+from rsmq_django.core.stats.events import following
+from rsmq_django.core.stats.history import read_totals
 from rsmq_django.core.topic import TopicMessage
-from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
+from rsmq_django.signals import message_dead_lettered
 from rsmq_django.tasks import DISCARD, Concurrency, Rate, Unique, cancel, consumer, fixed
-from rsmq_django.tasks.compat import InvalidTask, TaskResultDoesNotExist
+from rsmq_django.tasks.compat import InvalidTask, TaskResultDoesNotExist, task_finished, task_started
 from rsmq_django.tasks.model_instances import InstanceConverter
 from rsmq_django.tasks.reliable_calls import REFUSED
 from rsmq_django.tasks.topic_task import topic_task
 from rsmq_django.tasks.wrong_value import MissingObject
+from rsmq_django.telemetry.instrumentor import RsmqInstrumentor
 from rsmq_django.topics import get_topic
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.report.shared_state import SharedState
@@ -283,6 +293,69 @@ def once(place: Place) -> None:
     assert seen == [1] and [path for _, path in noted] == [task.module_path]
 
 
+@contextmanager
+def connected(signal: Signal) -> Iterator[list[dict[str, Any]]]:
+    """Collect what a signal says."""
+    said: list[dict[str, Any]] = []
+
+    def receive(**words: Any) -> None:
+        said.append(words)
+
+    signal.connect(receive)
+    yield said
+    signal.disconnect(receive)
+
+
+def signals(place: Place) -> None:
+    task, _ = fails_until(2, max_attempts=1)
+    with (
+        connected(task_started) as started,
+        connected(task_finished) as finished,
+        connected(message_dead_lettered) as dead,
+    ):
+        place.send(task)
+        place.work()
+    assert (len(started), len(finished)) == (1, 1)
+    assert [words["queue_name"] for words in dead] == [place.name]
+
+
+@contextmanager
+def traced() -> Iterator[InMemorySpanExporter]:
+    """Collect spans."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    RsmqInstrumentor().instrument(tracer_provider=provider)
+    try:
+        yield exporter
+    finally:
+        RsmqInstrumentor().uninstrument()
+
+
+def names_of_runs(exporter: InMemorySpanExporter) -> list[str]:
+    return [span.name for span in exporter.get_finished_spans() if span.kind is SpanKind.CONSUMER]
+
+
+def tracing(place: Place) -> None:
+    with traced() as exporter:
+        place.send(declare(lambda: None))
+        place.work()
+    assert names_of_runs(exporter) == [f"process {place.name}"]
+
+
+def events(place: Place) -> None:
+    with override_settings(RSMQ={**django_settings.RSMQ, "EVENTS": {"RECORD": "all"}}):
+        place.send(declare(lambda: None))
+        place.work()
+    assert [(event.queue, event.kind) for event in get_client().run(following("rsmq"))] == [(place.name, "succeeded")]
+
+
+def counters(place: Place) -> None:
+    place.send(declare(lambda: None))
+    place.work()
+    ((_, counts),) = read_totals(get_client(), [place.name])[place.name].items()
+    assert (counts.started, counts.succeeded) == (1, 1)
+
+
 WORKS: dict[str, Callable[[Place], None]] = {
     "`backoff`, retries": retries,
     "`max_attempts`": max_attempts,
@@ -296,6 +369,10 @@ WORKS: dict[str, Callable[[Place], None]] = {
     "`aliases`": aliases,
     "`once`": once,
     "middleware": middleware,
+    "signals": signals,
+    "tracing": tracing,
+    "events": events,
+    "counters": counters,
     "`dead_letter_queue=DISCARD`": discard,
     "`missing_objects`": missing_objects,
 }
@@ -464,12 +541,48 @@ def has_middleware_in_topics() -> None:
     assert Around.paths == ["news:g"]
 
 
+def has_signals_in_topics() -> None:
+    topic_task("news", group="g", max_deliveries=1)(int)
+    with connected(message_dead_lettered) as dead:
+        get_topic("news").publish("a")
+        assert work()
+    assert [words["queue_name"] for words in dead] == ["news:g"]
+
+
+def is_traced_in_topics() -> None:
+    with traced() as exporter:
+        topic_task("news", group="g")(lambda message: None)
+        get_topic("news").publish("a")
+        assert work()
+    assert names_of_runs(exporter) == ["process news:g"]
+
+
+def has_events_in_topics() -> None:
+    with override_settings(RSMQ={**django_settings.RSMQ, "EVENTS": {"RECORD": "all"}}):
+        topic_task("news", group="g")(lambda message: None)
+        get_topic("news").publish("a")
+        assert work()
+    assert [(event.queue, event.kind) for event in get_client().run(following("rsmq"))] == [("news:g", "succeeded")]
+
+
+def is_counted_in_topics() -> None:
+    topic_task("news", group="g")(lambda message: None)
+    get_topic("news").publish("a")
+    assert work()
+    ((_, counts),) = read_totals(get_client(), ["news:g"])["news:g"].items()
+    assert (counts.started, counts.succeeded) == (1, 1)
+
+
 WORKS_IN_TOPICS: dict[str, Callable[[], None]] = {
     "`backoff`, retries": is_retried_in_topics,
     "`timeout_s`": has_a_time_limit_in_topics,
     "`hard_timeout_s`": has_a_hard_time_limit_in_topics,
     "`batch`": takes_batches_in_topics,
     "middleware": has_middleware_in_topics,
+    "signals": has_signals_in_topics,
+    "tracing": is_traced_in_topics,
+    "events": has_events_in_topics,
+    "counters": is_counted_in_topics,
 }
 
 
