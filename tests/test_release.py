@@ -1,4 +1,4 @@
-"""What `make release-check TAG=...` refuses before it builds anything."""
+"""What `make release-check TAG=...` refuses before it builds anything, and what it reads of the demo's output."""
 
 from __future__ import annotations
 
@@ -33,3 +33,14 @@ def test_a_tag_has_the_version_and_all_changes(
         return
     with pytest.raises(release.Refused, match=refusal):
         release.check_tag(tag)
+
+
+def test_trial_of_the_demo_shows_how_many_messages_were_settled():
+    counted = "1,200 messages settled in 10.0 s: 120 per second, replay included."
+
+    assert release.read_demo(f"2013-02-08: 930 flights\n\n{counted}\nHow counted: ...\n") == counted
+
+
+def test_demo_without_a_summary_is_refused_with_what_it_printed():
+    with pytest.raises(release.Refused, match="without a summary:\nStopped, with everything that was started"):
+        release.read_demo("Stopped, with everything that was started.\n")

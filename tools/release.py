@@ -143,14 +143,22 @@ def try_project(directory: Path, python: Path, django: str) -> str:
 
 
 def try_demo(distribution: Path, python: str) -> str:
-    """Play a day of the demo from an unpacked source distribution. Returns what that printed last."""
+    """Play a day of the demo from an unpacked source distribution. Returns how many messages were settled."""
     with tempfile.TemporaryDirectory() as text:
         directory = Path(text)
         with tarfile.open(distribution) as archive:
             archive.extractall(directory, filter="data")
         (unpacked,) = directory.iterdir()
         printed = run("make", "demo", "ONCE=1", "DAY=2013-02-08", f"PYTHON={python}", cwd=unpacked)
-        return next(line for line in printed.splitlines() if re.match(r"\d+ flights", line.strip()))
+        return read_demo(printed)
+
+
+def read_demo(printed: str) -> str:
+    """Return the line of the demo's summary that counts its messages. Raises Refused when there is none."""
+    counted = re.search(r"^[\d,]+ messages settled in .+$", printed, re.M)
+    if counted is None:
+        raise Refused(f"the demo ended without a summary:\n{printed}")
+    return counted[0]
 
 
 def pythons() -> dict[str, str]:

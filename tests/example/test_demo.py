@@ -15,6 +15,7 @@ import redis
 from example_project.flightboard.departures import read_departures
 from example_project.flightboard.replay import parse_day
 from tests.support import wait_until
+from tools.release import read_demo
 
 from .demo_process import BLIZZARD, demo_command, demo_environment, read_until
 from .test_stage import is_alive
@@ -78,6 +79,7 @@ def test_every_message_of_a_replayed_slice_is_accounted_for() -> None:
     assert sent == succeeded + dead
     assert retries == 2 * cancelled
     assert re.search(rf"^ *{cancelled} +notices +NeverDeparted +3 +attempts used up *$", done.stdout, re.MULTILINE)
+    assert re.match(r"\d+ messages settled in", read_demo(done.stdout)), "what the trial of a release reads"
 
 
 @pytest.mark.slow
