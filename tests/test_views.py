@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.redis_server import PrivateServer
 from tests.support import wait_until
 
 PASSWORD = "pa55word"
+ALIASES = ("default", "other")
 
 
 @pytest.fixture
@@ -36,6 +39,10 @@ def proxy(server: PrivateServer, settings: Any, monkeypatch: pytest.MonkeyPatch)
 
 def check_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_checks, "CHECK_EVERY_S", 0.0)
+
+
+def no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def get(**kwargs: Any) -> HttpResponse:
@@ -123,3 +130,33 @@ def test_connection_whose_settings_are_wrong_is_not_healthy(proxy: FaultProxy):
 
     assert response.status_code == 503
     assert b'"unknown": "refused"' in response.content
+
+
+def test_check_that_got_no_thread_is_not_the_last_one(proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch):
+    check_each_time(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+
+        assert answer() == (503, {"status": "unavailable", "connections": dict.fromkeys(ALIASES, "unreachable")})
+
+    assert answer()[0] == 200
+
+
+def test_forked_process_waits_for_no_check_of_its_parent(proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch):
+    proxy.hold_replies()
+    monkeypatch.setattr(views, "HEALTH_WITHIN_S", 0.01)
+    assert get(connections=["default"]).status_code == 503
+    proxy.release()
+    monkeypatch.setattr(views, "HEALTH_WITHIN_S", 30.0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # this process has threads
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = int(get(connections=["default"]).status_code != 200)
+        finally:
+            os._exit(code)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

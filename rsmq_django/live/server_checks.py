@@ -6,6 +6,7 @@ one for each connection and once a second, and all callers share what it finds.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -54,7 +55,12 @@ class ServerCheck:
             latest, now = self._latest, time.monotonic()
             if latest is None or (latest.has_ended.is_set() and now - latest.began_at >= CHECK_EVERY_S):
                 latest = self._latest = _Check(now)
-                threading.Thread(target=self._carry_out, args=(latest,), name="rsmq-health", daemon=True).start()
+                thread = threading.Thread(target=self._carry_out, args=(latest,), name="rsmq-health", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the limit of the system, or the interpreter ends
+                    self._note(error)
+                    latest.has_ended.set()
             return latest
 
     def _carry_out(self, check: _Check) -> None:
@@ -69,10 +75,14 @@ class ServerCheck:
             check.answer, error = "unreachable", raised
         except Exception as raised:  # wrong settings, too: who asks gets an answer in any case
             check.answer, error = "refused", raised
-        if error is not None and self._was_ok:  # once, not at each check
+        self._note(error)
+        check.has_ended.set()
+
+    def _note(self, error: object) -> None:
+        """Log the error of a check: once, not at each of them."""
+        if error is not None and self._was_ok:
             logger.warning("the server of connection %s does not answer a health check: %s", self._alias, error)
         self._was_ok = error is None
-        check.has_ended.set()
 
     def _client(self) -> Client:
         shared = get_client(self._alias)
@@ -83,6 +93,8 @@ class ServerCheck:
 
 
 _checks: dict[str, ServerCheck] = {}
+# The thread of a check that is under way does not exist in a forked process, so the check would never end.
+os.register_at_fork(after_in_child=_checks.clear)
 
 
 @receiver(setting_changed)
