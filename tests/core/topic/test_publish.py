@@ -131,3 +131,14 @@ def test_server_at_its_memory_limit_takes_nothing_and_still_gives(topic: Topic, 
     finally:
         server.redis.config_set("maxmemory", 0)
     assert topic.publish("d") == range(4, 5)
+
+
+def test_log_gets_an_identity_at_the_memory_limit_and_keeps_it(topic: Topic, server: PrivateServer):
+    topic.publish("a")
+    server.redis.config_set("maxmemory", 1)
+    try:
+        found = [topic.client.run(topic.identify_call()) for _ in range(2)]
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+    assert found[0].log and found == [(found[0].log, 1, 1)] * 2

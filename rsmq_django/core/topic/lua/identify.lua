@@ -12,5 +12,10 @@ local log, proposed = {index = KEYS[1], meta = KEYS[2]}, ARGV[1]
 local failure = open_log(log)
 if failure then return failure end
 if log.last == 0 then return {"", 1, 0} end
-redis.call("HSETNX", log.meta, "log", proposed)
-return {redis.call("HGET", log.meta, "log"), log.first, log.last}
+local identity = redis.call("HGET", log.meta, "log")
+if not identity then
+  -- First a command that removes nothing: after it, a script may write at the memory limit.
+  redis.call("HDEL", log.meta, "log")
+  redis.call("HSET", log.meta, "log", proposed)
+end
+return {identity or proposed, log.first, log.last}
