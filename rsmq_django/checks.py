@@ -277,7 +277,7 @@ def check_shards(settings: Settings) -> Iterator[CheckMessage]:
     for queue in settings.queues.values():
         if queue.shards > 1 and queue.connection == settings.pipeline.connection:
             said = f"Queue {queue.name!r} has SHARDS, and the pipeline reads one namespace of its connection."
-            hint = "Put the queue on another connection than RSMQ['PIPELINE']['CONNECTION'], or leave SHARDS out."
+            hint = "Put the queue on another connection than RSMQ['PIPELINE']['CONNECTION'], or give it 'SHARDS': 1."
             yield checks.Error(said, hint=hint, id="rsmq.E017")
 
 

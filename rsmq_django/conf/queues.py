@@ -35,7 +35,8 @@ def read_queues(
         if server is not None:
             table, inherited = options if isinstance(options, Mapping) else {}, server.durability
             durability = read_durability(reader, table, where, timeout_s=server.timeout_s, inherited=inherited)
-            queue = replace(queue, durability=durability)
+            shards = queue.shards if "SHARDS" in table else server.shards
+            queue = replace(queue, durability=durability, shards=shards)
         if queue.signing_keys and queue.encryption_keys:
             said = f"{where} has both SIGNING_KEYS and ENCRYPTION_KEYS"
             reader.note(WRONG_VALUE, said, "Remove SIGNING_KEYS: encrypted messages cannot be changed either.")

@@ -49,6 +49,7 @@ from .options import (
 _REPLICAS = whole("replicas", least=1, most=MOST_REPLICAS)
 REPLICAS_OR_NONE = Rule(f"{_REPLICAS.expects}, or None", lambda value: value is None or _REPLICAS.accepts(value))
 FSYNC_OR_NONE = Rule("'local', 'replicas' or None", lambda value: value is None or value in ("local", "replicas"))
+SHARDS = whole("shards", least=1, most=MOST_SHARDS)
 #: Read by conf/durability.py.
 TABLE_OR_NONE = Rule("a dictionary such as {'REPLICAS': 1}, or None", lambda value: True)
 
@@ -94,6 +95,8 @@ class ConnectionSettings:
     state_dir: Path | None = None
     #: What senders wait for. None: for the reply of the server, as a server without replicas cannot give more.
     durability: Annotated[DurabilitySettings | None, TABLE_OR_NONE] = None
+    #: Default for its queues.
+    shards: Annotated[int, SHARDS] = 1
     #: The number of the shards on it; None for the connections of the settings, which have the first shards.
     shard: int | None = None
 
@@ -123,7 +126,8 @@ class QueueSettings:
     #: lanes cost more.
     fair_lanes: Annotated[int, whole("lanes", least=1, most=MOST_LANES)] = 16
     #: Number of namespaces that the queue is spread over: more than one when a queue needs more than one server.
-    shards: Annotated[int, whole("shards", least=1, most=MOST_SHARDS)] = 1
+    #: Default: the one of its connection.
+    shards: Annotated[int, SHARDS] = 1
     #: The number of this shard; None for the queue as a whole.
     shard: int | None = None
     #: Consumed by other programs: workers create it, and do not consume it unless it is named on their command line.

@@ -80,4 +80,5 @@ def check_features(reader: OptionReader, queues: Iterable[QueueSettings]) -> Non
     for queue in queues:
         if queue.shards > 1 and queue.outbox:
             said = f"RSMQ['QUEUES'][{queue.name!r}] has SHARDS and OUTBOX"
-            reader.note(WRONG_VALUE, said, "Leave one out: the outbox sends to queues without SHARDS only.")
+            hint = "Give the queue 'OUTBOX': False or 'SHARDS': 1: the outbox sends to queues without SHARDS only."
+            reader.note(WRONG_VALUE, said, hint)

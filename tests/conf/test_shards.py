@@ -53,6 +53,52 @@ def test_queues_without_shards_have_no_further_connections():
     )
 
 
+def test_shards_of_a_connection_are_the_default_of_its_queues():
+    sharded, plain = {"URL": URL, "SHARDS": 3}, {"URL": URL, "NAMESPACE": "plain"}
+    settings, problems = read(
+        {"default": sharded, "plain": plain},
+        mail={},
+        small={"SHARDS": 1, "DEAD_LETTER": "by-hand"},
+        large={"SHARDS": 4},
+        other={"CONNECTION": "plain"},
+    )
+
+    assert problems == []
+    assert {name: queue.shards for name, queue in settings.queues.items()} == {
+        "mail": 3,
+        "small": 1,
+        "large": 4,
+        "other": 1,
+    }
+    assert {name: queue.shards for name, queue in settings.dead_letters.items()} == {
+        "mail-dead": 3,
+        "by-hand": 1,
+        "large-dead": 4,
+        "other-dead": 1,
+    }
+    assert list(settings.connections) == ["default", "plain", "default.1", "default.2", "default.3"]
+
+
+def test_connection_whose_queues_are_all_in_one_piece_has_no_shards():
+    settings, problems = read({"default": {"URL": URL, "SHARDS": 3}}, mail={"SHARDS": 1})
+
+    assert problems == [] and list(settings.connections) == ["default"]
+
+
+def test_wrong_number_of_shards_of_a_connection_is_refused():
+    _, (problem,) = read({"default": {"URL": URL, "SHARDS": 101}}, mail={})
+
+    assert problem.startswith("rsmq.E003 RSMQ['CONNECTIONS']['default']['SHARDS'] is 101")
+
+
+def test_queue_whose_shards_are_those_of_its_connection_has_no_outbox():
+    connections = {"default": {"URL": URL, "SHARDS": 2}}
+
+    _, (problem,) = read(connections, mail={"OUTBOX": True}, small={"SHARDS": 1, "OUTBOX": True})
+
+    assert problem == "rsmq.E003 RSMQ['QUEUES']['mail'] has SHARDS and OUTBOX"
+
+
 @pytest.mark.parametrize("shards", [0, 101, "8", True])
 def test_wrong_number_of_shards_is_refused(shards: Any):
     _, (problem,) = read(mail={"SHARDS": shards})
