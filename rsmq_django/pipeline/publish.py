@@ -11,10 +11,11 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db import connections, models, router, transaction
+from django.db import IntegrityError, connections, models, router, transaction
 from django.utils import timezone
 
 from ..spark.delta import Table
@@ -35,7 +36,11 @@ from .models import (
 
 __all__ = ["Published", "publish"]
 
+T = TypeVar("T")
+
 BATCH_ROWS = 500
+#: Number of attempts to publish a day, of which another process publishes rows of the same week.
+ATTEMPTS = 5
 #: The database keeps hours for this time, and days for as long as the lake has the hours.
 KEEP_DAYS = 90
 
@@ -67,7 +72,7 @@ def publish(
     dry_run: bool = False,
     on_progress: Callable[[int], None] = lambda days: None,
 ) -> Published:
-    """Update the database from the lake: changed days, or all days from `since` on."""
+    """Update the database from the lake: changed days, or all days from `since` on. Several may run at once."""
     days = rows = removed = 0
     for table, model, unique in PUBLISHED.values():
         known = dict(PublishedDay.objects.filter(table=table.name).values_list("day", "signature"))
@@ -76,16 +81,27 @@ def publish(
         for day in in_lake:
             signature = _signature(opened, day)
             if (since is not None and day >= since) or known.get(day) != signature:
-                rows += 0 if dry_run else _publish_day(opened, model, unique, day, signature)
+                rows += 0 if dry_run else _patiently(partial(_publish_day, opened, model, unique, day, signature))
                 days += 1
                 on_progress(days)
         gone = sorted(set(known) - set(in_lake))
         removed += len(gone)
         if not dry_run:
-            _remove_days(table, model, gone)
+            _patiently(partial(_remove_days, table, model, gone))
     if not dry_run:
         _publish_runs(lake)
     return Published(days, rows, removed)
+
+
+def _patiently(change: Callable[[], T]) -> T:
+    """Return the result of a transaction that is made again when another one has inserted the same rows meanwhile."""
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return change()
+        except IntegrityError:
+            if not left:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _publish_day(table: Table, model: type[models.Model], unique: tuple[str, ...], day: dt.date, signature: str) -> int:
@@ -134,8 +150,8 @@ def _remove_days(table: LakeTable, model: type[models.Model], days: list[dt.date
 
 
 def _oldest_kept(table: Table) -> dt.date:
-    """Return the oldest day whose hours are kept in the database."""
-    return table.days[-1] - dt.timedelta(days=KEEP_DAYS)
+    """Return the oldest day whose hours are kept in the database. A clock that was ahead made days of the future."""
+    return min(table.days[-1], dt.datetime.now(dt.UTC).date()) - dt.timedelta(days=KEEP_DAYS)
 
 
 def _publish_runs(lake: Lake) -> None:
@@ -168,7 +184,8 @@ def _publish_runs_of(table: Table, day: dt.date) -> int:
 def _run_values(run: StepRun) -> dict[str, Any]:
     values = asdict(run)
     del values["id"], values["whole_error"]
-    return values | {"started_at": _database_time(dt.datetime.fromisoformat(run.started_at))}
+    started_at = _database_time(dt.datetime.fromisoformat(run.started_at))
+    return values | {"started_at": started_at, "error": _database_value("error", run.error)}
 
 
 # -- Rows -------------------------------------------------------------------------------------------------------------
@@ -201,9 +218,11 @@ def _database_value(name: str, value: Any) -> Any:
         return dict(value or ())
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if name == "sample":
-        return (value or "").replace("\0", "\ufffd")  # PostgreSQL stores no zero bytes
-    return [] if name == "queues" and value is None else value
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")  # PostgreSQL stores no zero bytes
+    if name == "queues":
+        return [_database_value("queue", queue) for queue in value or ()]
+    return "" if name == "sample" and value is None else value
 
 
 def _database_time(value: dt.datetime) -> dt.datetime:

@@ -1,9 +1,13 @@
 """Lake -> database: the tables equal the files, after any number of runs."""
 
 import datetime as dt
+from typing import Any
 
 import pytest
+from django.db import IntegrityError
 
+from rsmq_django.pipeline import days
+from rsmq_django.pipeline import publish as publishing
 from rsmq_django.pipeline.history import pipeline_runs
 from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, PublishedDay, TaskHour
 from rsmq_django.pipeline.publish import publish
@@ -92,6 +96,51 @@ def test_values_that_databases_cannot_store_are_adapted(lake: Lake, write_hours,
     assert FailureGroup.objects.get().sample == "zero \ufffd byte"
     assert Anomaly.objects.get().z is None
     assert CapacityAdvice.objects.get().slots_needed is None
+
+
+def test_zero_bytes_which_postgresql_does_not_store_are_replaced(lake: Lake, write_hours, write_failures):
+    def fail(run):
+        raise RuntimeError("zero \0 byte")
+
+    write_hours([hour_row(task="shop.\0")])
+    write_failures([failure_row(task="a\0", error_type="b\0", sample_task_id="c\0", queues=["d\0"])])
+    record(lake, "rollup", fail)
+
+    publish(lake)
+
+    assert TaskHour.objects.get().task == "shop.\ufffd"
+    group = FailureGroup.objects.get()
+    assert [group.task, group.error_type, group.sample_task_id, *group.queues] == [f"{name}\ufffd" for name in "abcd"]
+    assert PipelineRun.objects.get().error == "RuntimeError: zero \ufffd byte"
+
+
+def test_day_is_published_again_when_another_process_has_inserted_rows_of_its_week(
+    lake: Lake, write_hours, monkeypatch: pytest.MonkeyPatch
+):
+    write_hours([hour_row()])
+    attempts: list[dt.date] = []
+
+    def at_once(database: str, day: dt.date, hours: Any) -> None:
+        attempts.append(day)
+        if len(attempts) == 1:
+            raise IntegrityError("duplicate key value violates unique constraint")
+        days.write_day(database, day, hours)
+
+    monkeypatch.setattr(publishing, "write_day", at_once)
+
+    assert publish(lake).rows == 1
+    assert attempts == [DAY, DAY]
+    assert TaskHour.objects.count() == 1
+
+
+def test_day_of_the_future_does_not_remove_the_hours_of_today(lake: Lake, write_hours):
+    today = dt.datetime.now(dt.UTC).replace(minute=0, second=0, microsecond=0)
+    for at in (today, today + dt.timedelta(days=1000)):  # the clock of Redis was ahead for some time
+        write_hours([hour_row(at)], day=at.date())
+
+    publish(lake)
+
+    assert TaskHour.objects.filter(hour=today).exists()
 
 
 def test_task_paths_that_differ_after_the_room_of_a_column_are_two_rows(lake: Lake, write_hours):

@@ -48,7 +48,8 @@ def scraped() -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 def run_of(step: str, at: dt.datetime, **values: Any) -> PipelineRun:
-    row: dict[str, Any] = {"run_id": f"{step} {at}", "seconds": 60, "rows_in": 1, "rows_out": 1, "lost": 0}
+    run_id = f"{step} {at:%m-%d %H:%M:%S}"
+    row: dict[str, Any] = {"run_id": run_id, "seconds": 60, "rows_in": 1, "rows_out": 1, "lost": 0}
     return PipelineRun.objects.create(step=step, started_at=at, **row | {"exit_code": 0} | values)
 
 
