@@ -84,8 +84,9 @@ def write_events(lake: Lake, rows: list[dict[str, Any]]) -> None:
 @pytest.fixture
 def pipeline(lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run the command; return its exit status and what it said."""
-    # The command sets it, for the Spark that it starts; this puts it back after the test.
-    monkeypatch.setenv(DEFAULT_URL_VARIABLE, server.url)
+    # The command sets it; this puts it back after the test.
+    monkeypatch.setenv(DEFAULT_URL_VARIABLE, "")
+    monkeypatch.delenv(DEFAULT_URL_VARIABLE)
 
     def run(*words: str, **options: Any) -> tuple[int, str]:
         out = StringIO()

@@ -173,7 +173,7 @@ class Command(SuggestingCommand):
     def _work(self, names: tuple[str, ...], config: JobConfig) -> int:
         if set(names) & set(SPARK_STEPS):
             _require_spark()
-            export_address()
+        export_address()
         if "archive" in names and (aliases := unarchived_connections()):
             self.stderr.write(self.style.WARNING(not_archived(aliases)))
         if self.options["verbosity"] < 2:  # the error that ends a run is reported; Spark's log has it with Java's stack
