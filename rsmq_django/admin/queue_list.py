@@ -12,6 +12,7 @@ from ..live.glance import Glance
 from ..live.history import Past, past_together_soon
 from ..live.places import QueueRef
 from ..live.remembered import Guess, pages
+from ..live.shard_totals import ShardTotal, totals_of
 from .charts import Chart
 from .past_charts import SPAN_PARAMETER, charts_of, span_links, span_of
 from .queue_trouble import state_of, trouble_links, troubles_by_queue
@@ -28,6 +29,8 @@ class QueueChangeList(LiveChangeList):
     charts: list[Chart]
     spans: list[tuple[str, str, bool]]
     troubles: list[tuple[Any, str, bool]]
+    #: Those of queues with shards on the page.
+    totals: list[ShardTotal]
     #: How many queues the charts are about, and of how many.
     charted: int
     charted_of: int
@@ -59,6 +62,7 @@ class QueueChangeList(LiveChangeList):
         rows: Any = self.result_list
         places = [row.place for row in rows]
         glance.show(places)
+        self.totals = totals_of(places, glance)
         pages.keep(page, glance.guess(places))
         self.past = glance.past()
         for row in rows:

@@ -39,17 +39,18 @@ class QueueRef:
     @property
     def label(self) -> str:
         """Return what pages call it: its key, or the queue and the number of the shard that this is."""
-        return self.key if self._shard is None else self.with_shard(self.name)
+        return self.key if self.shard is None else self.with_shard(self.name)
 
     def with_shard(self, name: str) -> str:
         """Return a name of the queue as "events (shard 2 of 4)" if this is a shard, else as it is."""
-        if self._shard is None:
+        if self.shard is None:
             return name
-        shard, shards = self._shard
+        shard, shards = self.shard
         return _("%(queue)s (shard %(shard)s of %(shards)s)") % {"queue": name, "shard": shard, "shards": shards}
 
     @property
-    def _shard(self) -> tuple[int, int] | None:
+    def shard(self) -> tuple[int, int] | None:
+        """Return the number of the shard that this is, and how many there are; None for a queue without shards."""
         found = _settings_of(self.name)
         if found is None or found.shards == 1 or self.alias not in (aliases := aliases_of(found)):
             return None

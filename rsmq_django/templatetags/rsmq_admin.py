@@ -46,6 +46,14 @@ def moment(when: datetime | None) -> SafeString:
     return formats.as_moment(when)
 
 
+@register.filter
+def since(seconds: float | None, now_ms: float) -> SafeString:
+    """Return how long something has lasted, which `live.js` keeps up to date; "-" for None."""
+    from ..admin import formats
+
+    return formats.since(seconds, now_ms)
+
+
 @register.inclusion_tag("admin/rsmq/_live.html")
 def live_bar() -> dict[str, Any]:
     """Return what the bar of a page that refreshes itself needs."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client as Browser
 
-from rsmq_django.core import Client, Connection, Queue
+from rsmq_django.core import Client, Queue
 from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.keys import workers_key
 from rsmq_django.core.stats.counters import report, sample
@@ -170,20 +170,6 @@ def test_the_page_has_nothing_that_a_strict_policy_forbids(browser: Browser, mai
 
 def test_users_who_may_not_see_queues_see_no_charts(browser_of: Callable[..., Browser], mail: Queue):
     assert browser_of("view_worker").get(QUEUES).status_code == 403
-
-
-@pytest.fixture
-def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many commands went out with each round trip to the server, from now on."""
-    sent: list[int] = []
-    exchange = Connection.exchange
-
-    def counted(self: Connection, commands: Any) -> Any:
-        sent.append(len(commands))
-        return exchange(self, commands)
-
-    monkeypatch.setattr(Connection, "exchange", counted)
-    return sent
 
 
 @pytest.mark.parametrize("query", [{}, {"span": "24h"}, {"o": "3"}, {"q": "mail"}, {"holds_dead_letters__exact": "0"}])

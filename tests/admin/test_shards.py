@@ -35,6 +35,60 @@ def test_list_has_a_row_for_each_shard_and_a_page_behind_it(browser: Browser, sh
     assert len(links) == 3 and all(browser.get(link).status_code == 200 for link in links)
 
 
+def totals_of(page: Any) -> list[str]:
+    """Return the rows of the totals above the list."""
+    table = page.content.decode().partition('id="rsmq-totals"')[2].partition("</table>")[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", table.partition("<tbody>")[2], re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in rows]
+
+
+def test_total_of_all_shards_is_above_the_list(browser: Browser, sharded: None):
+    ensure_queue("mail-dead", shard=2).send_many([b"x"] * 4)
+
+    (total,) = totals_of(browser.get(QUEUES))
+
+    assert re.fullmatch(r"mail 3 6 6 4 [0-9.]+ s", total)
+
+
+def test_total_counts_shards_on_other_pages_and_is_read_with_the_page(
+    browser: Browser,
+    sharded: None,
+    settings: Any,
+    round_trips: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("rsmq_django.live.installation.KEEP_FACTOR", 1e9)  # read by a thread, now and then
+    ensure_queue("mail", shard=1).receive()
+    settings.RSMQ = {**settings.RSMQ, "ADMIN": {"PAGE_SIZE": 1}}
+    browser.get(QUEUES, {"q": "mail"})  # a search, so that the charts are about the page only
+    round_trips.clear()
+
+    page = browser.get(QUEUES, {"q": "mail"})
+
+    assert len(rows_of(page)) == 1 and totals_of(page)[0].startswith("mail 3 6 5 0 ")
+    assert len(round_trips) == 3  # one for each connection
+
+
+def test_total_says_how_many_shards_it_is_of(browser: Browser, sharded: None):
+    browser.post(QUEUES, {"action": "delete_selected", "_selected_action": ["mail"], "post": "yes"})
+
+    (total,) = totals_of(browser.get(QUEUES))
+
+    assert total.startswith("mail 2 of 3 5 5 0 ")
+
+
+def test_queue_whose_dead_letters_are_deleted_has_no_number_of_them(browser: Browser, sharded: None, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"mail": {"SHARDS": 3, "DEAD_LETTER": None}}}
+
+    (total,) = totals_of(browser.get(QUEUES))
+
+    assert total.startswith("mail 3 6 6 - ")
+
+
+def test_list_without_shards_has_no_totals(browser: Browser, mail: Queue):
+    assert "rsmq-totals" not in browser.get(QUEUES).content.decode()
+
+
 def test_selected_shards_are_paused_and_resumed(browser: Browser, sharded: None, server: PrivateServer):
     confirm(browser, ask(browser, "pause", "mail", "default.1/mail"))
     assert server.redis.smembers("rsmq::paused") == {b"mail"} == server.redis.smembers("rsmq-1::paused")
