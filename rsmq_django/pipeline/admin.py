@@ -5,7 +5,6 @@ They read the tables only, so they need neither Redis nor Spark; the redrive of 
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 from django.contrib import admin
@@ -23,6 +22,7 @@ from ..spark.runs import DONE
 from . import history
 from .charts import SPANS, begin_of, charts_of, depth_charts_of, hours_and_days
 from .failure_pages import FailureGroupAdmin
+from .fields import utc
 from .models import Anomaly, CapacityAdvice, PipelineRun, QueueDepth, SloBurn, TaskHour
 from .pages import HistoryAdmin, SpanParameter, span_links, span_of
 from .state import MOST_CLOCK_S, LogHealth, lost_events, project_log, published_steps
@@ -40,8 +40,7 @@ class TaskHistoryAdmin(HistoryAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """Show charts and totals instead of rows of hours."""
         self.demand_view(request)
-        now = timezone.now()
-        now = now if timezone.is_aware(now) else now.astimezone()
+        now = utc(timezone.now())
         queue, task = request.GET.get("queue") or None, request.GET.get("task") or None
         form = TaskForm(request)
         asked = form.range(now)
@@ -95,12 +94,6 @@ def _measured(odd: Anomaly) -> tuple[str, str, str]:
     if odd.metric in names:
         return names[odd.metric], _shown_ms(odd.value / 1000), _shown_ms(odd.median / 1000)
     return odd.metric, as_figure(odd.value, ".3g"), as_figure(odd.median, ".3g")
-
-
-def _utc(time: dt.datetime, form: str) -> str:
-    """Return a time in the format of the history pages."""
-    time = time if timezone.is_aware(time) else timezone.make_aware(time)
-    return f"{time.astimezone(dt.UTC):{form}}"
 
 
 @admin.register(SloBurn)
@@ -179,7 +172,7 @@ class AnomalyAdmin(HistoryAdmin):
     @admin.display(description=gettext_lazy("hour (UTC)"), ordering="hour")
     def hour_in_utc(self, row: Anomaly) -> str:
         """Return the hour in the format of the history pages."""
-        return _utc(row.hour, "%Y-%m-%d %H:%M")
+        return f"{row.hour:%Y-%m-%d %H:%M}"
 
     @admin.display(description=gettext_lazy("measure"), ordering="metric")
     def measure(self, row: Anomaly) -> str:
@@ -214,7 +207,7 @@ class QueueDepthAdmin(HistoryAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """Show charts above the snapshots."""
         self.demand_view(request)
-        span, now = span_of(request), history.utc(timezone.now())
+        span, now = span_of(request), utc(timezone.now())
         since, step = begin_of(span, now), SPANS[span][1]
         points = history.depth_history(queue=request.GET.get("queue") or None, since=since, step=step)
         charts = depth_charts_of(points, hours_and_days(since, now, step)) if points else []
@@ -224,7 +217,7 @@ class QueueDepthAdmin(HistoryAdmin):
     @admin.display(description=gettext_lazy("sampled (UTC)"), ordering="taken_at")
     def taken_in_utc(self, row: QueueDepth) -> str:
         """Return the moment of the snapshot."""
-        return _utc(row.taken_at, "%Y-%m-%d %H:%M")
+        return f"{row.taken_at:%Y-%m-%d %H:%M}"
 
     @admin.display(description=gettext_lazy("oldest ready"), ordering="oldest_age_us")
     def oldest(self, row: QueueDepth) -> str:
@@ -265,7 +258,7 @@ class PipelineRunAdmin(HistoryAdmin):
     @admin.display(description=gettext_lazy("started (UTC)"), ordering="started_at")
     def started_in_utc(self, run: PipelineRun) -> str:
         """Return when it began."""
-        return _utc(run.started_at, "%Y-%m-%d %H:%M:%S")
+        return f"{run.started_at:%Y-%m-%d %H:%M:%S}"
 
     @admin.display(description=gettext_lazy("outcome"), ordering="exit_code")
     def outcome(self, run: PipelineRun) -> str:

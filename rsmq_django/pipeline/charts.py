@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
-from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
@@ -39,7 +38,7 @@ def begin_of(span: str, now: dt.datetime) -> dt.datetime:
 
 def charts_of(points: Sequence[Point], steps: Sequence[dt.datetime | dt.date]) -> list[Chart]:
     """Return four charts; steps without attempts are gaps or zero."""
-    found = {_comparable(point.at): point for point in points}
+    found = {point.at: point for point in points}
     row = [found.get(step) or Point(step) for step in steps]
     times = [_label(step) for step in steps]
     attempts = _("Attempts per hour") if isinstance(steps[0], dt.datetime) else _("Attempts per day")
@@ -85,12 +84,6 @@ def _quantiles(readers: Sequence[object]) -> list[Series]:
         values: list[Number] = [None if each is None else each / 1000 for each in milliseconds]
         series.append(Series(f"p{q * 100:.0f}", colour, values))
     return series
-
-
-def _comparable(at: dt.datetime | dt.date) -> dt.datetime | dt.date:
-    if not isinstance(at, dt.datetime):
-        return at
-    return at.astimezone(dt.UTC) if timezone.is_aware(at) else at.replace(tzinfo=dt.UTC)
 
 
 def _label(at: dt.datetime | dt.date) -> str:

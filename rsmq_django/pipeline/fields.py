@@ -1,17 +1,55 @@
-"""A column with a histogram as a short text: a year of many tasks has tens of millions of counts."""
+"""Columns of the tables: histograms as short texts, and times in UTC."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
+from django.utils import timezone
 
 if TYPE_CHECKING:
+    _DateTimeField = models.DateTimeField[dt.datetime, dt.datetime]
     _TextField = models.TextField[Any, dict[int, int]]
 else:
+    _DateTimeField = models.DateTimeField
     _TextField = models.TextField
+
+
+class UtcField(_DateTimeField):
+    """A time in UTC, aware whatever USE_TZ is: two hours of a year have the same local time without a zone.
+
+    Databases without time zones store UTC. A time without a zone is local, as in any other column.
+    """
+
+    if TYPE_CHECKING:
+        _pyi_private_set_type: Any
+        _pyi_private_get_type: Any
+
+    def get_prep_value(self, value: Any) -> Any:
+        """Return the time in UTC."""
+        value = super().get_prep_value(value)
+        return value if value is None else utc(value)
+
+    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+        """Return the time as the database takes it."""
+        value = value if prepared else self.get_prep_value(value)
+        if value is not None and connection.vendor != "postgresql":
+            value = value.replace(tzinfo=None)
+        return connection.ops.adapt_datetimefield_value(value)
+
+    def from_db_value(self, value: dt.datetime | None, expression: Any, connection: Any) -> dt.datetime | None:
+        """Return the time in UTC. Of local times of PostgreSQL, `fold` tells which one of two it is."""
+        if value is None or connection.vendor == "postgresql":
+            return value and utc(value)
+        return value.replace(tzinfo=dt.UTC)
+
+
+def utc(when: dt.datetime) -> dt.datetime:
+    """Return a time in UTC; one without a zone is local."""
+    return (timezone.make_aware(when) if timezone.is_naive(when) else when).astimezone(dt.UTC)
 
 
 class HistogramField(_TextField):

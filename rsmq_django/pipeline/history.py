@@ -13,12 +13,11 @@ from operator import add
 from typing import Any, Literal, TypeVar
 
 from django.db.models import ExpressionWrapper, F, Max, Min, Q, QuerySet, Sum, TextField
-from django.utils import timezone
 
 from ..core.stats.histogram import LAST_BUCKET, Histogram
 from ..spark.burn import ALARMS, WINDOWS_S
 from .days import LENGTHS, begin_of, cover
-from .fields import numbers_of
+from .fields import numbers_of, utc
 from .models import ALL, Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskDay, TaskHour
 
 __all__ = [
@@ -241,7 +240,7 @@ def depth_history(*, queue: str | None = None, since: dt.datetime, step: Step) -
     points: dict[dt.datetime | dt.date, DepthPoint] = {}
     found: Iterable[Any] = rows.order_by().values("taken_at").annotate(**sums, oldest=Max("oldest_age_us"))
     for row in sorted(found, key=lambda row: row["taken_at"]):
-        at = utc(row["taken_at"]).replace(minute=0, second=0, microsecond=0)
+        at = row["taken_at"].replace(minute=0, second=0, microsecond=0)
         key = at if step == "hour" else at.date()
         point = points.setdefault(key, DepthPoint(key))
         for name in sums:
@@ -324,12 +323,6 @@ def _longest(
 
 def _utc_day(when: dt.datetime) -> dt.date:
     return utc(when).date()
-
-
-def utc(when: dt.datetime) -> dt.datetime:
-    """Return a time of the database, which is naive if USE_TZ is off, in UTC."""
-    aware = when if timezone.is_aware(when) else timezone.make_aware(when, timezone.get_default_timezone())
-    return aware.astimezone(dt.UTC)
 
 
 def _values(rows: QuerySet[Any], *names: str) -> Iterator[Any]:

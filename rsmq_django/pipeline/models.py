@@ -12,7 +12,7 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .fields import HistogramField
+from .fields import HistogramField, UtcField
 
 #: Longest queue name; task paths and kinds of errors are cut to a length that every database can index.
 NAME_LENGTH, PATH_LENGTH = 160, 200
@@ -39,7 +39,7 @@ class PipelineRun(models.Model):
 
     run_id = models.CharField(max_length=32, unique=True)
     step = models.CharField(max_length=32)
-    started_at = models.DateTimeField(db_index=True)
+    started_at = UtcField(db_index=True)
     seconds = models.FloatField()
     rows_in = models.BigIntegerField()
     rows_out = models.BigIntegerField()
@@ -105,7 +105,7 @@ class TaskStatistics(models.Model):
 class TaskHour(TaskStatistics):
     """Statistics of a task in a queue in an hour."""
 
-    hour = models.DateTimeField()
+    hour = UtcField()
 
     class Meta:
         verbose_name = _("task hour")
@@ -148,8 +148,8 @@ class FailureGroup(models.Model):
     n = models.BigIntegerField()
     retried = models.BigIntegerField()
     dead = models.BigIntegerField()
-    first_at = models.DateTimeField()
-    last_at = models.DateTimeField()
+    first_at = UtcField()
+    last_at = UtcField()
     #: The text of the latest failure.
     sample = models.TextField(blank=True)
     sample_task_id = models.CharField(max_length=64, blank=True)
@@ -187,7 +187,7 @@ class SloBurn(models.Model):
     """The burn rate of an objective's error budget in a window before a time."""
 
     day = _day()
-    at = models.DateTimeField()
+    at = UtcField()
     queue = _queue()
     objective = models.CharField(max_length=64)
     window = models.CharField(max_length=8)
@@ -241,7 +241,7 @@ class Anomaly(models.Model):
     """An hour that differs from the same hour of other days."""
 
     day = _day()
-    hour = models.DateTimeField()
+    hour = UtcField()
     queue = _queue()
     task = _path()
     metric = models.CharField(max_length=32)
@@ -268,7 +268,7 @@ class QueueDepth(models.Model):
     """The depth of a queue at one moment."""
 
     day = _day()
-    taken_at = models.DateTimeField()
+    taken_at = UtcField()
     queue = _queue()
     waiting = models.BigIntegerField(_("ready"))
     delayed = models.BigIntegerField()

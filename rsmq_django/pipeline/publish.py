@@ -14,9 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from django.conf import settings
 from django.db import IntegrityError, connections, models, router, transaction
-from django.utils import timezone
 
 from ..spark.delta import Table
 from ..spark.lake import Lake
@@ -166,7 +164,7 @@ def _publish_runs(lake: Lake) -> None:
             PublishedDay.objects.update_or_create(table=RUNS.name, day=day, defaults=defaults)
     if gone := set(known) - set(table.days):
         end = dt.datetime.combine(max(gone) + dt.timedelta(days=1), dt.time(), dt.UTC)
-        PipelineRun.objects.filter(started_at__lt=_database_time(end)).delete()
+        PipelineRun.objects.filter(started_at__lt=end).delete()
         notes.filter(day__in=gone).delete()
 
 
@@ -184,7 +182,7 @@ def _publish_runs_of(table: Table, day: dt.date) -> int:
 def _run_values(run: StepRun) -> dict[str, Any]:
     values = asdict(run)
     del values["id"], values["whole_error"]
-    started_at = _database_time(dt.datetime.fromisoformat(run.started_at))
+    started_at = dt.datetime.fromisoformat(run.started_at)
     return values | {"started_at": started_at, "error": _database_value("error", run.error)}
 
 
@@ -212,8 +210,6 @@ def _short(text: str, limit: int | None) -> str:
 
 
 def _database_value(name: str, value: Any) -> Any:
-    if isinstance(value, dt.datetime):
-        return _database_time(value)
     if name.endswith("_hist"):
         return dict(value or ())
     if isinstance(value, float) and not math.isfinite(value):
@@ -223,11 +219,6 @@ def _database_value(name: str, value: Any) -> Any:
     if name == "queues":
         return [_database_value("queue", queue) for queue in value or ()]
     return "" if name == "sample" and value is None else value
-
-
-def _database_time(value: dt.datetime) -> dt.datetime:
-    """Return a time as the project stores it: naive if USE_TZ is off."""
-    return value if settings.USE_TZ else timezone.make_naive(value, timezone.get_default_timezone())
 
 
 def _key(row: Mapping[str, Any], unique: tuple[str, ...]) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.db.models import Max, Q
-from django.utils import timezone
 
 from ..conf.settings import get_settings
 from ..core import Client
@@ -108,7 +107,7 @@ def published_steps() -> list[StepState]:
     for row in times:
         step = row["step"]
         run, good = runs[step, row["newest"]], runs.get((step, row["good"]))
-        found.append(StepState(step, _aware(run.started_at), run.seconds, run.error, _end_of(good) if good else None))
+        found.append(StepState(step, run.started_at, run.seconds, run.error, _end_of(good) if good else None))
     return found
 
 
@@ -122,9 +121,5 @@ def lost_events() -> int:
 
 def _end_of(run: StepRun | PipelineRun) -> dt.datetime:
     begin = run.started_at
-    begin = _aware(begin) if isinstance(begin, dt.datetime) else dt.datetime.fromisoformat(begin)
+    begin = begin if isinstance(begin, dt.datetime) else dt.datetime.fromisoformat(begin)
     return begin + dt.timedelta(seconds=run.seconds)
-
-
-def _aware(when: dt.datetime) -> dt.datetime:
-    return when if timezone.is_aware(when) else timezone.make_aware(when, timezone.get_default_timezone())

@@ -233,6 +233,18 @@ def test_all_times_are_utc_in_any_time_zone_of_the_site(browser: Browser, histor
     assert f"{shown:%Y-%m-%d %H:%M:%S %Z}" in text_of(browser.get(FAILURES)), "failures have the zone of the site"
 
 
+def test_pages_are_shown_without_time_zones(browser: Browser, history: None, settings: Any):
+    settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+
+    pages = {name: browser.get(f"{ROOT}{name}/") for name in NAMES}
+
+    newest = TaskHour.objects.latest("hour").hour
+    assert all(
+        f"{newest:%Y-%m-%d %H:%M} UTC" in text_of(pages[name]) for name in ("taskhour", "failuregroup", "sloburn")
+    )
+    assert sum(sum(series.values) for series in browser.get(TASKS, {"span": "2d"}).context["charts"][0].series) == 400
+
+
 def test_way_to_a_page_names_it_once(browser: Browser, history: None):
     way = browser.get(FAILURES).content.decode().partition('<ol class="breadcrumbs')[2].partition("</ol>")[0]
 
