@@ -94,7 +94,7 @@ def test_archive_without_java_reports_the_missing_package(pipeline, monkeypatch:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
 
-    with pytest.raises(CommandError, match="pip install|install Java 17.* without it work rollup, analyse, publish"):
+    with pytest.raises(CommandError, match="pip install|install Java 17.* Without it: rollup, analyse, publish"):
         pipeline("archive")
 
 
@@ -477,6 +477,14 @@ def test_submit_writes_its_files_and_prints_a_line_without_secrets(pipeline, tmp
     assert server.url not in said + (tmp_path / "job.json").read_text()
     with pytest.raises(CommandError, match="cannot run publish; its steps are archive, snapshot, dlq, rollup"):
         pipeline("submit", "archive,publish", "--to", str(tmp_path))
+
+
+def test_dry_run_of_submit_writes_nothing(pipeline, tmp_path: Path):
+    code, said = pipeline("submit", "--to", str(tmp_path / "new"), dry_run=True, yes=True)
+
+    assert (code, said.split(" --master ")[0]) == (0, "spark-submit")
+    assert f"{tmp_path}/new would be written, nothing was run" in said
+    assert not (tmp_path / "new").exists()
 
 
 def test_topic_is_archived_and_restored_by_name(pipeline, server: PrivateServer, monkeypatch: pytest.MonkeyPatch):

@@ -346,10 +346,12 @@ class Command(SuggestingCommand):
         more += [f"--queue={options['queue']}"] if options["queue"] else []
         more += [f"--continuous={options['continuous']:g}"] if options["continuous"] else []
         words = submit_words(folder, config, options["what"], more)
-        write_submission(folder, config)
+        if not options["dry_run"]:
+            write_submission(folder, config)
         self.stdout.write(shlex.join(words))
         if self.is_dry:
-            self.stdout.write(f"{folder} was written, nothing was run; {config.url_env} must have the address of Redis")
+            written = f"{folder} would be" if options["dry_run"] else f"{folder} was"
+            self.stdout.write(f"{written} written, nothing was run; {config.url_env} must have the address of Redis")
             return DONE
         _require_spark()
         export_address()
@@ -415,7 +417,7 @@ def _require_spark() -> None:
     if find_java() is None:
         raise CommandError(
             "Java is missing; install Java 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME. "
-            f"without it work {', '.join(PLAIN_STEPS)}"
+            f"Without it: {', '.join(PLAIN_STEPS)} (submit without --yes)"
         )
 
 
