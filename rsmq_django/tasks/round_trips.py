@@ -261,13 +261,18 @@ def round_trips(batches: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
 
 
 def _overlapping(trips: Iterable[list[Outgoing]]) -> Iterator[list[list[Outgoing]]]:
-    """Yield successive round trips that may be under way at the same time: each to another shard."""
+    """Yield successive round trips that may be under way at the same time: each to another shard.
+
+    Together they are as long as one may be, because they share the network of the sender.
+    """
     together: dict[Client, list[Outgoing]] = {}
+    size = 0
     for trip in trips:
-        client = trip[0].route.client
-        if client in together:
+        client, own = trip[0].route.client, sum(outgoing.size_bytes for outgoing in trip)
+        size += own
+        if together and (client in together or size > MAX_TRIP_BYTES):
             yield list(together.values())
-            together = {}
+            together, size = {}, own
         together[client] = trip
     if together:
         yield list(together.values())

@@ -23,8 +23,10 @@ from rsmq_django import schedules
 from rsmq_django.conf.settings import get_settings
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.errors import OutcomeUnknown, PartlyDone
+from rsmq_django.core.limits import MAX_TRIP_BYTES
 from rsmq_django.core.queue.pause import paused, resume
 from rsmq_django.core.tasks.processes import ProcessRecord, describe
+from rsmq_django.core.transport.packing import packed
 from rsmq_django.queues import (
     ensure_queue,
     get_client,
@@ -196,6 +198,43 @@ async def test_coroutine_sends_to_all_shards_before_the_first_reply_arrives(
 
     configure(default={"SHARDS": SHARDS})
     assert lengths() == [3] * SHARDS
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_requests_under_way_at_the_same_time_are_no_longer_than_one(
+    sharded: None, monkeypatch: pytest.MonkeyPatch, is_async: bool
+):
+    under_way, most = list[int](), list[int]()
+    begin, finish, aexchange = Connection.begin, Connection.finish, Connection.aexchange
+
+    def note(size: int) -> None:
+        under_way.append(size)
+        most.append(sum(under_way))
+
+    def begin_noted(connection: Connection, request: bytes) -> Any:
+        note(len(request))
+        return begin(connection, request)
+
+    def finish_noted(connection: Connection, *words: Any) -> Any:
+        under_way.pop()
+        return finish(connection, *words)
+
+    async def aexchange_noted(connection: Connection, commands: Any) -> Any:
+        note(len(packed(commands)))
+        replies = await aexchange(connection, commands)
+        under_way.pop()
+        return replies
+
+    declared = declare(lambda text: None)
+    declared.enqueue_many([["x"]] * SHARDS)  # opens the sockets
+    monkeypatch.setattr(Connection, "begin", begin_noted)
+    monkeypatch.setattr(Connection, "finish", finish_noted)
+    monkeypatch.setattr(Connection, "aexchange", aexchange_noted)
+    calls = [["x" * 60_000]] * 6 * SHARDS  # two of four round trips fit
+    ids = asyncio.run(declared.aenqueue_many(calls)) if is_async else declared.enqueue_many(calls)
+
+    assert len(set(ids)) == len(calls) and not under_way
+    assert 0 < max(most) < 1.1 * MAX_TRIP_BYTES
 
 
 def test_server_of_all_shards_that_does_not_answer_is_waited_for_once(
