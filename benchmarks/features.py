@@ -21,6 +21,7 @@ from typing import Any
 
 from rsmq_django.core import ids
 
+from . import lockstep
 from .instructions import CannotCount, count_parts, part
 from .places import ROOT
 from .server import Server
@@ -148,6 +149,7 @@ def measure(
     for feature in features():
         if feature.apps == tuple(apps) and (not names or feature.name in names):
             print(f"  {feature.name}", file=sys.stderr, flush=True)
+            lockstep.limit_time()
             counts_plain = feature.is_optional and not (only_used and feature.is_used)
             _measure(url, feature, numbers, counts_plain=counts_plain)
 
@@ -325,8 +327,6 @@ def main() -> None:
     parser.add_argument("--numbers", nargs=2, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.in_callgrind:
-        from . import lockstep
-
         lockstep.install()
         url, apps = options.in_callgrind
         chosen, numbers = apps.split(",") if apps else [], tuple(options.numbers)

@@ -5,7 +5,8 @@ waits: for a lock, an item of a queue, a file, or a time. Then the first thread 
 passes only where all threads wait, so nothing is done because a second of a slow machine is over.
 
 Knows the waits of the standard library: `threading`, `queue.SimpleQueue`, `select.poll`, event loops, sockets outside
-the main thread, and `time.sleep`. Another wait would keep the turn; after HANGS_AFTER_S the program ends with an error.
+the main thread, and `time.sleep`. Another wait would keep the turn; HANGS_AFTER_S after the last call of limit_time(),
+the program ends with an error.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 #: Each look at the clock takes this long.
 STEP_S = 1e-6
-#: A program that is not done by then hangs.
+#: A feature takes half a minute in callgrind, many times as long on a busy machine. One that takes this long hangs.
 HANGS_AFTER_S = 1800
 
 _poll = select.poll
@@ -209,9 +210,14 @@ class Poll:
         return self._real.poll(0)
 
 
+def limit_time() -> None:
+    """Let the program run for HANGS_AFTER_S from now on; then it prints where its threads are and ends with 1."""
+    faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
+
+
 def install() -> None:
     """Change the standard library of this process. Before the modules are imported whose threads are to take turns."""
-    faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
+    limit_time()
     changed: dict[Any, dict[str, Any]] = {
         time: {"monotonic": turns.monotonic, "perf_counter": turns.monotonic, "time": turns.time, "sleep": turns.sleep},
         threading: {"Lock": Lock, "_allocate_lock": Lock, "RLock": threading._PyRLock},  # type: ignore[attr-defined]

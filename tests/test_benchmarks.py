@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import redis
 
-from benchmarks import act, compiling, features, guard, shards
+from benchmarks import act, compiling, features, guard, lockstep, shards
 from benchmarks.__main__ import OUR_FIGURES, PEER_FIGURES, measure
 from benchmarks.accounting import RECORD
 from benchmarks.candidates import OURS, SEVERAL, Candidate
@@ -59,6 +59,18 @@ def test_cost_of_a_feature_is_the_least_of_all_rounds():
     parts |= {"unique/plain/send/50/1": 6_000_000, "unique/plain/send/250/1": 15_400_000}
 
     assert features.each(parts, "unique/plain/send") == 50
+
+
+def test_each_feature_has_the_whole_limit_of_time(monkeypatch: pytest.MonkeyPatch):
+    begun: list[str] = []
+    for name in ("_set_up", "_warm_up"):
+        monkeypatch.setattr(features, name, lambda *_: None)
+    monkeypatch.setattr(lockstep, "limit_time", lambda: begun.append("half an hour"))
+    monkeypatch.setattr(features, "_measure", lambda url, feature, *_, **__: begun.append(feature.name))
+
+    features.measure("", [], ["limit", "topic"])
+
+    assert begun == ["half an hour", "limit", "half an hour", "topic"]
 
 
 def test_features_are_measured_in_tasks_that_use_them_and_tasks_that_do_not(server: PrivateServer):
