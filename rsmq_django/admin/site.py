@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -30,6 +29,7 @@ from ..conf.settings import get_settings
 from ..core import errors
 from ..core.errors import RedisFailure, RsmqError
 from ..core.log_lines import get_logger
+from ..core.transport.client import without_place
 from ..live.queryset import LiveQuerySet
 from ..live.texts import visible
 from ..tasks.compat import InvalidTask
@@ -290,8 +290,6 @@ class LiveAdmin(_ModelAdmin):
         self.message_user(request, text, messages.SUCCESS if is_good else messages.WARNING)
 
 
-#: Redis 7 and Valkey append the place in a script to its errors.
-_PLACE_IN_SCRIPT = re.compile(r" script: (?:\w+, )?on .*$", re.DOTALL)
 #: What to tell an operator. The error's own text may name the server's address, so it goes to the log only.
 EXPLANATIONS: tuple[tuple[type[RsmqError], Callable[[], str]], ...] = (
     (
@@ -321,7 +319,7 @@ def title_of(error: Exception) -> str:
 
 def _denial(reply: redis.RedisError) -> str:
     """Return a sentence about a reply of the server, which names the user or the command, and no address."""
-    text = visible(_PLACE_IN_SCRIPT.sub("", str(reply))).rstrip(".")
+    text = visible(without_place(str(reply))).rstrip(".")
     if isinstance(reply, redis.AuthenticationError):
         return _("Redis refused the user or the password of the connection (%(reply)s).") % {"reply": text}
     return _(

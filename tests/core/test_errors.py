@@ -183,6 +183,22 @@ def test_refusal_that_does_not_name_the_command_lists_those_of_the_script(proxy:
         distant.send(b"x")
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "ERR Error running script (call to f_1a): @user_script:14: @user_script: 14: -NOREPLICAS Not enough.",  # 6.2
+        "NOREPLICAS Not enough. script: 1a, on @user_script:14.",  # Redis 7
+        "NOREPLICAS Not enough. script: on @user_script:14.",  # Valkey 9
+    ],
+)
+def test_refusal_leaves_out_the_place_in_a_script(proxy: FaultProxy, queue: Queue, reply: str):
+    distant = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
+    proxy.answer_instead(b"EVALSHA", f"-{reply}\r\n".encode())
+
+    with pytest.raises(ServerRefused, match=r"cannot run the command now \(NOREPLICAS Not enough\.\); nothing"):
+        distant.send(b"x")
+
+
 def test_connection_survives_an_error_reply(proxy: FaultProxy, queue: Queue):
     distant = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
     distant.send(b"x")

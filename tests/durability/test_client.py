@@ -145,7 +145,7 @@ def test_wait_is_repeated_with_the_script_that_a_restarted_server_does_not_know(
 
 @pytest.mark.usefixtures("replica")
 def test_user_that_may_not_load_scripts_can_wait(client: Client, primary: ReplicatedServer):
-    primary.redis.execute_command("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-script|load")
+    primary.redis.execute_command("ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-script")
     queue_of(client, ONE_REPLICA)
     primary.redis.script_flush()
     connection = Connection(primary.url.replace("redis://", "redis://narrow:secret@"), timeout_s=60)

@@ -325,6 +325,10 @@ _NAMED = re.compile(r"'\S+'")
 _DENIED = re.compile(
     r"NOPERM|NOAUTH|ACL failure|can't run this command|executing the script can't|no permissions", re.I
 )
+#: Where in a script an error occurred: Redis 6.2 puts it before the error, later servers and Valkey after it.
+_PLACE = re.compile(
+    r"(?:ERR )?Error running script \(call to \w+\): (?:@?\w+: ?\d+: )*-?| script: (?:\w+, )?on .*$", re.S
+)
 #: redis-py removes the first word from the text of these.
 _REFUSALS = (
     redis.exceptions.ReadOnlyError,
@@ -350,6 +354,11 @@ def as_our_error(call: Call[Any], reply: redis.RedisError) -> RsmqError:
     return error
 
 
+def without_place(text: str) -> str:
+    """Return an error of the server without the place in a script, which tells an operator nothing."""
+    return _PLACE.sub("", text).strip()
+
+
 def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqError:
     ours = _OURS.search(text)
     if ours:
@@ -362,7 +371,7 @@ def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqErro
             f"{about}the server is at its memory limit, nothing was stored; drain queues or raise maxmemory"
         )
     if isinstance(reply, _DENIALS) or _DENIED.search(text):
-        return PermissionDenied(f"{about}{_denied(call, text.strip())}")
+        return PermissionDenied(f"{about}{_denied(call, without_place(text))}")
     if is_topic and ("CROSSSLOT" in text or "same slot" in text):
         name = call.subject.partition(":")[0]
         return InvalidName(f"topic {name!r}: on a cluster its keys must share a slot; name it {'{' + name + '}'!r}")
@@ -414,12 +423,13 @@ def _refusal(call: Call[Any], text: str, reply: redis.RedisError, about: str) ->
         )
     if isinstance(reply, _OF_REPLICAS) or _REPLICA.search(text):
         return ServerRefused(
-            f"{about}the server is a replica, which takes no writes ({text.strip()}): the URL should name the primary, "
-            "or its sentinels; nothing was changed, try again later if this is a failover"
+            f"{about}the server is a replica, which takes no writes ({without_place(text)}): the URL should name the "
+            "primary, or its sentinels; nothing was changed, try again later if this is a failover"
         )
     if _REFUSED.search(text) or isinstance(reply, _REFUSALS):
+        why = without_place(text)
         return ServerRefused(
-            f"{about}the server cannot run the command now ({text.strip()}); nothing was changed, try again later"
+            f"{about}the server cannot run the command now ({why}); nothing was changed, try again later"
         )
     return ServerRefused(f"{about}the server refused {call.script!r}: {text.strip()}")
 

@@ -14,7 +14,7 @@ local function grow(key, field, by)
   local reply = redis.pcall("HINCRBY", key, field, by)
   local failure = type(reply) == "table" and reply.err
   if not failure then return end
-  if not (failure:find("integer", 1, true) or failure:find("overflow", 1, true)) then error(reply) end
+  if not (failure:find("integer", 1, true) or failure:find("overflow", 1, true)) then error(failure, 0) end
   redis.call("HSET", key, field, by)
 end
 
