@@ -413,8 +413,9 @@ class Supervisor:
         if self._stop_by is None or time.monotonic() < self._stop_by + KILL_AFTER_S:
             return
         for child in self.children:
-            logger.error("process %d does not end; it is killed", child.pid)
-            child.kill()
+            if not child.killed:
+                logger.error("process %d does not end; it is killed", child.pid)
+                child.kill()
 
     def _next_check_at(self) -> float | None:
         times = [maintenance.next_check_at(has_children=bool(self.children)) for maintenance in self._maintenance]

@@ -216,6 +216,20 @@ def test_process_that_does_not_end_is_killed_five_seconds_after_the_time_of_its_
     assert (before, child.killed) == (False, True)
 
 
+def test_process_that_does_not_end_is_logged_once(
+    make_supervisor: MakeSupervisor, clock: StillClock, caplog: pytest.LogCaptureFixture
+):
+    supervisor = make_supervisor()
+    supervisor.children += [new_child(1), new_child(2)]
+    supervisor._on_signal(15, None)
+    clock.now = NOW + 7 + 5
+
+    for _ in range(3):
+        supervisor._enforce_end()
+
+    assert caplog.text.count("does not end; it is killed") == 2
+
+
 def test_task_is_ended_when_its_hard_limit_is_over_and_the_process_only_once(
     make_supervisor: MakeSupervisor, clock: StillClock
 ):
