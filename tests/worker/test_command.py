@@ -268,6 +268,15 @@ def test_command_lines_of_db_worker_choose_the_same_queues(
     assert f" works on {works_on} with" in worker.output
 
 
+def test_start_line_names_ten_queues_and_counts_the_others(project: Configure, start_worker: StartWorker):
+    queues: dict[str, dict[str, object]] = {name: {} for name in ("default", "mail", "slow", *"abcdefghi")}
+
+    worker = start_worker("--batch", *SMALL, queues=queues)
+
+    assert worker.wait() == 0
+    assert " works on default, mail, slow, a, b, c, d, e, f, g and 2 more with 1 process" in worker.output
+
+
 def test_named_queues_only(project: Configure, start_worker: StartWorker, journal: Journal):
     project(default={}, mail={})
     for name in ("default", "mail"):

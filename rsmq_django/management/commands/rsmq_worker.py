@@ -30,6 +30,8 @@ from ...worker.worker import WorkerOptions, random_worker_id
 from ..arguments import SuggestingCommand
 from ..worker_arguments import add_worker_arguments
 
+#: Names in the line about the start.
+MOST_NAMED = 10
 LEVELS = {0: logging.CRITICAL, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
@@ -99,13 +101,18 @@ class Command(SuggestingCommand):
         if options["verbosity"]:
             worker = supervisor.options.worker
             topics = [f"topic {name}" for name in worker.topics or ()]
-            names = ", ".join([*(queue.name for queue in queues), *worker.reliable, *topics])
+            names = _some_of([*(queue.name for queue in queues), *worker.reliable, *topics])
             processes = supervisor.options.processes
             with_processes = "1 process" if processes == 1 else f"{processes} processes"
             self.stdout.write(f"worker {worker.worker_id} works on {names} with {with_processes}; Ctrl-C stops it")
         if supervisor.options.relays_outbox and (options["batch"] or options["burst"]):
             relay_first()
         return supervisor.run()
+
+
+def _some_of(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def chosen_queues(names: str, excluded: str, *, backend: str | None) -> tuple[list[QueueSettings], tuple[str, ...]]:
