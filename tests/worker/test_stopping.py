@@ -13,6 +13,8 @@ from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import TaskContext
 from rsmq_django.worker.execute import invoke, pool
 from rsmq_django.worker.execute.execution import Execution
+from rsmq_django.worker.fetch import queues
+from rsmq_django.worker.fetch.queues import SLICE
 from rsmq_django.worker.outcomes import NOTHING_RETURNED, Outcome
 from rsmq_django.worker.sources.queues import QueueSource
 from rsmq_django.worker.worker import Worker
@@ -68,6 +70,34 @@ def hold_back(worker: Worker, gate: Gate, *, count: int) -> threading.Thread:
     thread.start()
     wait_until(lambda: gate.begun and worker.pool.sync_count == count)
     return thread
+
+
+def test_worker_that_creates_its_queues_stops_after_the_next_ones(
+    project: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    project(**{f"q{number}": {"DEAD_LETTER": None} for number in range(3 * SLICE)})
+    worker = new_worker()
+    provide = queues._provide
+
+    def provide_and_stop(part: Any) -> Any:
+        worker.stop(within_s=3600)
+        return provide(part)
+
+    monkeypatch.setattr(queues, "_provide", provide_and_stop)
+
+    assert worker.run()
+    assert server.redis.scard("rsmq:QUEUES") == SLICE
+
+
+def test_worker_with_many_queues_creates_them_all_before_it_receives(project: Configure, server: PrivateServer):
+    project(default={}, **{f"q{number}": {} for number in range(2 * SLICE)})
+    ran = []
+    declare()(lambda: ran.append(server.redis.scard("rsmq:QUEUES"))).enqueue()
+
+    with working():
+        wait_until(lambda: ran)
+
+    assert ran == [2 * (2 * SLICE + 1)]
 
 
 # -- What runs -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -65,6 +65,8 @@ class QueueSelector:
         self.is_provisioned = False
         #: False when the number of queues in Redis has changed: a priority may have been used for the first time.
         self.bands_are_known = False
+        #: What is left of a provisioning that has begun.
+        self._rest: Iterator[None] | None = None
         self._arrange()
 
     def _arrange(self) -> None:
@@ -124,14 +126,23 @@ class QueueSelector:
         """Return whether nothing has to be provisioned before the next fetch."""
         return self.is_provisioned and self.bands_are_known
 
-    def provision(self) -> None:
-        """Create missing queues and read their bands, if something has changed since this was last done."""
-        if not self.is_provisioned:
-            self.find_bands()  # first: a deleted band is not created again
-            provision(self.queues)
-        elif not self.bands_are_known:
-            provision(self.find_bands())
+    def provision(self) -> bool:
+        """Create missing queues and read their bands, if something has changed since this was last done.
+
+        Of very many queues a call creates some. Returns whether all are there.
+        """
+        if self.is_settled:
+            return True
+        rest, self._rest = self._rest or self._provision(), None
+        for _ in rest:
+            self._rest = rest
+            return False
         self.is_provisioned = self.bands_are_known = True
+        return True
+
+    def _provision(self) -> Iterator[None]:
+        new = self.find_bands()  # first: a deleted band is not created again
+        yield from provision(new if self.is_provisioned else self.queues)
 
     def find_bands(self) -> list[WorkQueue]:
         """Read the existing bands, and return the new ones.

@@ -131,9 +131,10 @@ class SettingsMismatch(Exception):
     """A queue's stored times are a thousand times the settings' or the reverse: seconds and milliseconds were mixed."""
 
 
-def provision(queues: Sequence[WorkQueue]) -> None:
+def provision(queues: Sequence[WorkQueue]) -> Iterator[None]:
     """Create the missing queues, also dead-letter queues and target queues, and compare these queues with the settings.
 
+    It goes on when the iterator does, and yields after each slice of many queues: the worker may have been stopped.
     A stored value that differs is logged and used: other programs share the queue. A queue that another program has
     damaged is logged and left alone: work on the other queues continues. Raises SettingsMismatch for a factor of a
     thousand, and the errors of the connection.
@@ -145,12 +146,16 @@ def provision(queues: Sequence[WorkQueue]) -> None:
                 stored = stored or ensure_unless_full(work_queue.queue).attributes()
                 compare(work_queue.settings, stored)
                 work_queue.lease_s = max(SHORTEST_LEASE_S, stored.visibility_timeout_s)
+        if len(part) == SLICE:
+            yield
     others = sorted(dead_letter_queues(queues) | queues_for_others(queues))
     for targets in _slices([queue_on(name, alias) for name, alias in others]):
         for target, stored in zip(targets, _provide(targets), strict=True):
             if stored is None:
                 with damage_reported():
                     ensure_unless_full(target)
+        if len(targets) == SLICE:
+            yield
 
 
 def _pause_new_shards(queues: Sequence[WorkQueue]) -> None:

@@ -172,7 +172,7 @@ class BaseSource(CommonSource, ABC):
         steps: list[Step] = []
         fetch = None
         try:
-            self._prepare(room)
+            room = self._prepare(room)
             steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
             replies = self.client.run_many([step.call for step in steps]) if steps else []
         except RsmqError as error:
@@ -182,8 +182,11 @@ class BaseSource(CommonSource, ABC):
         return fetch.deliveries if fetch is not None else []
 
     @abstractmethod
-    def _prepare(self, room: int) -> None:
-        """Do what has to be done before the exchange, now and then, in round trips of its own."""
+    def _prepare(self, room: int) -> int:
+        """Do what has to be done before the exchange, now and then, in round trips of its own.
+
+        Returns for how many calls to fetch: 0 if there is more to do before.
+        """
 
     @abstractmethod
     def _steps(self, room: int, at_most: int) -> tuple[list[Step], Fetching | None]:

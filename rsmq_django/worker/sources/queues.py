@@ -107,6 +107,7 @@ class QueueSource(BaseSource):
         self._scan_call: tuple[Sequence[WorkQueue], Call[ProbeResult]] | None = None
         #: Without a supervisor there is none to send.
         self.heartbeat = Heartbeat(client, notifier.worker_id, is_needed=context.shared_state is not None)
+        self._is_ending = False
         #: How many messages the last fetch returned, if that was all it asked for.
         self._filled = 0
         waits = any(each.settings.durability and each.settings.durability.acknowledge for each in queues)
@@ -320,6 +321,7 @@ class QueueSource(BaseSource):
 
     def flush(self) -> None:
         """Send all pending outcomes for the last time. Messages whose outcome is lost become visible again later."""
+        self._is_ending = True
         if self._pending_exchange is not None:
             # The messages that it returns will not run: they are released as undelivered.
             self.forget(self._receive(self._pending_exchange), removed=())
@@ -329,11 +331,26 @@ class QueueSource(BaseSource):
             self.waiting.was_chosen = True  # it may have been woken a moment ago
             self._exchange(0)
 
-    def _prepare(self, room: int) -> None:
-        self.selector.provision()
+    def _prepare(self, room: int) -> int:
+        if not (self.selector.is_settled or self._provision()):
+            self.poll_schedule.fetch_soon()
+            room = 0
         if self._undelivered.is_due():
             self._undelivered.release(self.queues, self.leases.held())
         self._scan(room)
+        return room
+
+    def _provision(self) -> bool:
+        """Create missing queues, of very many some; return whether all are there.
+
+        At the end of the worker it creates all for outcomes, as a dead-letter queue may be missing, and else none.
+        """
+        if self._is_ending and not self.pending.count:
+            return False
+        while not self.selector.provision():
+            if not self._is_ending:
+                return False
+        return True
 
     def _receive(self, pending_exchange: PendingExchange) -> list[Delivery]:
         self._pending_exchange = None

@@ -105,13 +105,14 @@ class ReliableSource(BaseSource):
         if self._events and not self.backoff.is_on:
             self._exchange(0)
 
-    def _prepare(self, room: int) -> None:
+    def _prepare(self, room: int) -> int:
         for state in self.states.values():
             if not state.is_provisioned and state.is_usable:
                 with state.apart():
                     state.provision()
         if self._damage is not None:
             self._find_damage(self._damage)
+        return room
 
     def _find_damage(self, error: RsmqError) -> None:
         """Find the queues that a pop has failed for. Raises its error if there is none."""

@@ -232,7 +232,7 @@ def test_very_many_queues_are_provided_in_a_round_trip_per_slice(
     configure(**{f"q{number}": {} for number in range(MANY)})
     worker = new_worker()
 
-    queue_source(worker).selector.provision()  # type: ignore[union-attr]
+    wait_until(queue_source(worker).selector.provision)
 
     assert server.redis.scard("rsmq:QUEUES") == 2 * MANY, "with their dead-letter queues"
     assert len(exchanges) < 20
