@@ -359,11 +359,11 @@ class Worker:
             if not (execution in left_to_supervisor and isinstance(outcome, Released)):
                 execution.sink.settle(execution, outcome)
         self.pool.cancel_coroutines()  # only now: their ends are not settled again
-        for source in self.sources:
+        # Queues first: the others are stopped before, which may take a second each.
+        for source in sorted(self.sources, key=lambda each: not each.is_released_by_supervisor):
             # Its released messages wake another process; this one ends at once then, because functions may still run.
             if not source.is_released_by_supervisor:
                 source.stop()
-        for source in self.sources:
             source.flush()
         if self._is_orphan:
             sign_off([source.client for source in self.sources], self.options.worker_id)

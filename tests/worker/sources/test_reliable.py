@@ -262,6 +262,31 @@ def test_message_that_kills_its_workers_dies(orders: ReliableQueue, server: Priv
     assert [dead.body for dead in orders.messages("dead")] == [b"poison"]
 
 
+def test_outcomes_of_queues_are_sent_before_a_stop_waits_for_the_thread_of_reliable_queues(
+    orders: ReliableQueue, monkeypatch: pytest.MonkeyPatch
+):
+    steps = list[str]()
+
+    def note(source: Any, step: str) -> None:
+        do = getattr(source, step)
+
+        def noted() -> None:
+            steps.append(f"{step} {type(source).__name__}")
+            do()
+
+        monkeypatch.setattr(source, step, noted)
+
+    worker = new_worker("orders", "default")
+    for source in worker.sources:
+        note(source, "stop")
+        note(source, "flush")
+
+    worker.stop(within_s=0)
+    worker.run()
+
+    assert steps[:3] == ["flush QueueSource", "stop ReliableSource", "flush ReliableSource"]
+
+
 def test_stopping_worker_does_not_take_the_token_of_the_message_that_it_gives_back(
     orders: ReliableQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
