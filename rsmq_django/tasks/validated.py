@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
@@ -24,10 +25,18 @@ class Validated:
         if type(value) is not self.kind:  # what a subclass has in addition would be lost
             self.read(value)
             return value
+        try:
+            return self._written(value, by_alias=True)
+        except WrongValue:
+            with suppress(WrongValue):  # aliases that are only for what is written
+                return self._written(value, by_alias=False)
+            raise
+
+    def _written(self, value: Any, *, by_alias: bool) -> Any:
         name = self.kind.__name__
         try:
             # Pydantic's warnings contain the value.
-            written = value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+            written = value.model_dump(mode="json", by_alias=by_alias, round_trip=True, warnings=False)
         except (TypeError, ValueError) as error:
             raise WrongValue.text(f"cannot be written by {name} as JSON ({type(error).__name__})") from None
         try:

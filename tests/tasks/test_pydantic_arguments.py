@@ -30,6 +30,10 @@ class RequiredRenamed(BaseModel):
     secret: int = Field(alias="Secret")
 
 
+class Shown(BaseModel):
+    number: int = Field(serialization_alias="Number")
+
+
 class Total(BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid")
     price: Decimal
@@ -98,6 +102,7 @@ REPEATED = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
     [
         (Renamed(Secret=9), {"Secret": 9}),
         (RequiredRenamed(Secret=9), {"Secret": 9}),
+        (Shown(number=9), {"number": 9}),
         (Total(price=Decimal("1.50")), {"price": "1.50"}),
         (Line(day=date(2026, 11, 23), tags=("a",)), {"day": "2026-11-23", "tags": ["a"], "seen": None}),
         (
