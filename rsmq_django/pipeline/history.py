@@ -264,19 +264,6 @@ def freshness() -> Freshness:
     )
 
 
-def known_queues() -> list[str]:
-    """Return the queues that have a history."""
-    rows = TaskDay.objects.filter(days=LENGTHS[-1])
-    return sorted(rows.order_by().values_list("queue", flat=True).distinct())
-
-
-def known_tasks(queue: str | None = None) -> list[str]:
-    """Return the tasks that have a history, in one queue or all."""
-    rows = TaskDay.objects.filter(days=LENGTHS[-1])
-    rows = rows.filter(queue=queue) if queue else rows
-    return sorted(rows.order_by().values_list("task", flat=True).distinct())
-
-
 def _hours(
     queue: str | None, task: str | None, since: dt.datetime | None, until: dt.datetime | None
 ) -> QuerySet[TaskHour]:

@@ -117,10 +117,10 @@ class Pipeline:
         run.rows_out = sum(removed.values())
 
     def _snapshot(self, run: StepRun) -> None:
-        self._on_tables(run, lambda: steps.snapshot(self.spark, self.config, queues=self.queues))
+        self._on_tables(run, lambda: steps.snapshot(self.config, queues=self.queues))
 
     def _dlq(self, run: StepRun) -> None:
-        self._on_tables(run, lambda: steps.archive_dead_letters(self.spark, self.config, queues=self.queues))
+        self._on_tables(run, lambda: steps.archive_dead_letters(self.config, queues=self.queues))
 
     def _drain(self, run: StepRun) -> None:
         for queue in self.queues:

@@ -90,10 +90,6 @@ class Lake:
         """Return the days of a table that have rows, oldest first."""
         return self.open(table).days
 
-    def read_day(self, table: LakeTable, day: dt.date, *, names: Iterable[str] | None = None) -> Any:
-        """Return one day as an Arrow table."""
-        return self.open(table).read({day}, names=names)
-
     def append(self, table: LakeTable, day: dt.date, rows: Iterable[Mapping[str, Any]]) -> int:
         """Add rows to a day of a small table; return their number."""
         opened = self.open(table, create=True)

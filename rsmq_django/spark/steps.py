@@ -1,4 +1,4 @@
-"""The steps other than archive and rollup: analyse, snapshot, dead letters.
+"""The steps other than archive and rollup: analyse, snapshot, dead letters. None needs Spark.
 
 Each may be run at any time, twice, or not at all. Two that run at once do not undo each other's changes: the second
 commit is refused, and made again from what the first one has left.
@@ -7,21 +7,25 @@ commit is refused, and made again from what the first one has left.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from .anomalies import WEEKS, HourMetrics, find_anomalies
 from .burn import PERIOD, WINDOWS_S, budget_left, burn, read_objectives
 from .capacity import Advice, advise
+from .columns import Rows, arrow_schema
 from .config import JobConfig
-from .dead_letters import KEY
+from .dead_letters import KEY, DeadLetters
 from .delta import Table
 from .demand import demands, newest, outcomes
+from .files import split_batches, write_files
 from .lake import Lake, patiently
+from .options import Options
 from .rollup import StepResult
 from .schemas import ANOMALIES, CAPACITY, DEAD_LETTERS, DEPTH, FIVE_MINUTES, HOURLY, SLO
-from .tables import read_table, write_frame
+from .snapshot import QueueSnapshot
 
 #: Number of days whose attempts are used for capacity advice.
 DEMAND_DAYS = 7
@@ -116,73 +120,69 @@ def _hours(hourly: Table, day: dt.date) -> list[dict[str, Any]]:
 # -- Snapshot ----------------------------------------------------------------------------------------------------------
 
 
-def snapshot(spark: Any, config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
-    """Add the current depth and age of the queues to the table of depths."""
-    from pyspark.sql import functions as F
-
-    server, lake = config.server(), config.find_lake()
-    now_us = server.now_us()
+def snapshot(config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
+    """Add the current depth and age of the queues to the table of depths. Needs no Spark."""
+    reader = QueueSnapshot(Options.read(config.options(queue=",".join(queues))))
+    now_us = reader.server.now_us()
     at = dt.datetime.fromtimestamp(now_us / 1e6, dt.UTC)
-    messages = spark.read.format("rsmq").options(**config.options(queue=",".join(queues))).load()
-    is_visible = F.coalesce(F.col("visible_at").cast("double") * 1e6 <= now_us, F.lit(True))
-    found = messages.groupBy("queue").agg(
-        F.count_if(is_visible).alias("waiting"),
-        F.count_if(~is_visible & (F.col("receive_count") == 0)).alias("delayed"),
-        F.count_if(~is_visible & (F.col("receive_count") > 0)).alias("in_flight"),
-        F.min(F.when(is_visible, F.col("visible_at").cast("double") * 1e6)).alias("oldest_us"),
-        F.sum(F.length("body")).alias("body_bytes"),
-        F.max("receive_count").alias("max_receive_count"),
-    )
-    rows = {row["queue"]: row.asDict() for row in found.collect()}
-    for queue in queues or _all_queues(server):
-        rows.setdefault(queue, {"queue": queue})
-    depths = [_depth_row(at, now_us, row) for _, row in sorted(rows.items())]
-    lake.append(DEPTH, at.date(), depths)
-    server.close()
-    return StepResult(sum(row["waiting"] + row["delayed"] + row["in_flight"] for row in depths), len(depths), 1)
+    depths = {queue: _no_messages(at, queue) for queue in queues or reader.all_queues()}
+    for part in reader.plan():
+        depth = depths.setdefault(part.queue, _no_messages(at, part.queue))
+        for messages in reader.read(part):
+            _add_messages(depth, messages, now_us)
+    reader.server.close()
+    config.find_lake().append(DEPTH, at.date(), [depths[queue] for queue in sorted(depths)])
+    rows_in = sum(row["waiting"] + row["delayed"] + row["in_flight"] for row in depths.values())
+    return StepResult(rows_in, len(depths), 1)
 
 
-def _all_queues(server: Any) -> list[str]:
-    from ..core.queue.queue import list_queues
+def _no_messages(at: dt.datetime, queue: str) -> dict[str, Any]:
+    counts = ("waiting", "delayed", "in_flight", "body_bytes", "max_receive_count")
+    return {"taken_at": at, "queue": queue, "oldest_age_us": None} | dict.fromkeys(counts, 0)
 
-    return list_queues(server.client)
 
-
-def _depth_row(at: dt.datetime, now_us: int, row: Mapping[str, Any]) -> dict[str, Any]:
-    oldest_us = row.get("oldest_us")
-    return {
-        "taken_at": at,
-        "queue": row["queue"],
-        "waiting": row.get("waiting", 0),
-        "delayed": row.get("delayed", 0),
-        "in_flight": row.get("in_flight", 0),
-        "oldest_age_us": None if oldest_us is None else max(0, int(now_us - oldest_us)),
-        "body_bytes": row.get("body_bytes") or 0,
-        "max_receive_count": row.get("max_receive_count") or 0,
-    }
+def _add_messages(depth: dict[str, Any], messages: Rows, now_us: int) -> None:
+    """Count messages. One whose time is unknown, of a client that stores seconds, is waiting."""
+    names = ("visible_at", "receive_count", "body")
+    for visible_us, count, body in zip(*(messages[name] for name in names), strict=True):
+        if visible_us is None or visible_us <= now_us:
+            depth["waiting"] += 1
+            if visible_us is not None:
+                depth["oldest_age_us"] = max(depth["oldest_age_us"] or 0, now_us - visible_us)
+        else:
+            depth["in_flight" if count else "delayed"] += 1
+        depth["body_bytes"] += len(body)
+        depth["max_receive_count"] = max(depth["max_receive_count"], count)
 
 
 # -- Dead letters ------------------------------------------------------------------------------------------------------
 
 
-def archive_dead_letters(spark: Any, config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
-    """Add the current dead letters to the archive; rows out are the new ones."""
-    from pyspark.sql import functions as F
+def archive_dead_letters(config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
+    """Add the current dead letters to the archive, part by part; rows out are the new ones. Needs no Spark."""
+    import pyarrow as pa
 
-    letters = spark.read.format("rsmq").options(**config.options(kind="dead", queue=",".join(queues))).load()
-    # Read once, so that the written rows are the counted ones despite concurrent redrives.
-    letters = letters.withColumn("dt", F.to_date("died_at")).cache()
-    try:
-        days = {row["dt"] for row in letters.select("dt").distinct().collect()}
-        written = patiently(lambda: _add_letters(spark, config.find_lake(), letters, days))
-        return StepResult(letters.count(), written, len(days))
-    finally:
-        letters.unpersist()
+    letters = DeadLetters(Options.read(config.options(kind="dead", queue=",".join(queues))))
+    lake, schema, rows_in, rows_out = config.find_lake(), arrow_schema(DEAD_LETTERS.columns), 0, 0
+    for part in letters.plan():
+        batches = [pa.RecordBatch.from_pydict(rows, schema=schema) for rows in letters.read(part)]
+        found = pa.Table.from_batches(batches, schema)
+        rows_in += len(found)
+        rows_out += patiently(partial(_add_letters, lake, found))
+    letters.snapshot.server.close()
+    return StepResult(rows_in, rows_out)
 
 
-def _add_letters(spark: Any, lake: Lake, letters: Any, days: set[dt.date]) -> int:
+def _add_letters(lake: Lake, letters: Any) -> int:
+    """Add the letters that are not in the table; return their number."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     table = lake.open(DEAD_LETTERS, create=True)
-    known = read_table(spark, table, days).select(*KEY)
-    files = write_frame(letters.join(known, [*KEY], "left_anti").dropDuplicates([*KEY]), table)
-    table.commit(files, replaces=True)
+    letters = letters.append_column("dt", letters["died_at"].cast(pa.date32()))
+    known = table.read(set(pc.unique(letters["dt"]).to_pylist()), names=KEY)
+    fresh = letters.join(known, [*KEY], join_type="left anti")
+    files = write_files(table.uri, split_batches(fresh.to_batches(), DEAD_LETTERS.columns), DEAD_LETTERS.columns)
+    if files:
+        table.commit(files, replaces=True)
     return sum(file.rows for file in files)

@@ -29,7 +29,6 @@ from rsmq_django.spark.job import Pipeline
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.lock import RunLock
 from rsmq_django.spark.options import Options
-from rsmq_django.spark.rollup import StepResult
 from rsmq_django.spark.runs import StepRun, read_runs, status_of
 from rsmq_django.spark.schemas import DEAD_LETTERS, EVENTS, HOURLY, RUNS
 from rsmq_django.spark.server import Server
@@ -67,7 +66,8 @@ def test_all_steps_but_those_that_start_spark_need_no_java(pipeline, lake: Lake,
     monkeypatch.delenv("JAVA_HOME", raising=False)
     store_events(lake, [{"id": f"{1_795_000_000_000 + number}-0"} for number in range(30)])
 
-    codes = {step: pipeline(step)[0] for step in ("rollup", "analyse", "compact", "expire", "publish", "status")}
+    steps = ("snapshot", "dlq", "rollup", "analyse", "compact", "expire", "publish", "status")
+    codes = {step: pipeline(step)[0] for step in steps}
 
     assert set(codes.values()) == {0}
     assert (TaskHour.objects.get().attempts, CapacityAdvice.objects.get().attempts) == (30, 30)
@@ -351,8 +351,6 @@ def test_run_publishes_what_there_is_whatever_happens_to_a_step(
     monkeypatch.setattr(rsmq_pipeline, "_require_spark", lambda: None)
     monkeypatch.setattr(Pipeline, "spark", PlainSpark())
     monkeypatch.setattr(PlainSpark, "stop", lambda self: None, raising=False)
-    for step in ("snapshot", "archive_dead_letters"):  # they need Spark
-        monkeypatch.setattr(f"rsmq_django.spark.job.steps.{step}", lambda *_given, **_more: StepResult())
     write_hours([hour_row()], day=dt.datetime.now(dt.UTC).date())
     log_events(server.redis, 50)
     other = Server(server.url, namespace="rsmq", patience_s=5)

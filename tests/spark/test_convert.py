@@ -110,9 +110,9 @@ def test_converted_lake_has_each_event_once_and_the_archive_continues_behind_the
 
     assert rows == {"events": 24, "depth": 1, "drained/mail": 1}
     assert sorted(ids_in(lake)) == sorted([f"{DAY_MS}-{number}" for number in range(4)] + ids[:20])
-    assert [row["waiting"] for row in lake.read_day(DEPTH, DAY).to_pylist()] == [3]
+    assert [row["waiting"] for row in lake.open(DEPTH).read({DAY}).to_pylist()] == [3]
     assert lake.open(drained("mail")).read()["body"].to_pylist() == [b"order"]
-    assert [(run.id, run.rows_in, run.lost) for run in read_runs(lake)] == [("7", 20, 2)]
+    assert [(run.id, run.rows_in, run.lost) for run in read_runs(lake, since=DAY)] == [("7", 20, 2)]
     assert not list(lake.root.glob("_*")) + list(lake.root.glob("events_compact"))
     # Readers of other projects take each name=value of a path for a column.
     paths = [file.path for table in (EVENTS, DEPTH, drained("mail")) for file in lake.open(table).files]
@@ -158,7 +158,7 @@ def test_conversion_that_died_is_completed_by_the_next_one(
 
     assert convert(lake, identity_of)["events"] == 24
     assert len(ids_in(lake)) == len(set(ids_in(lake))) == 24
-    assert len(read_runs(lake)) == 1
+    assert len(read_runs(lake, since=DAY)) == 1
 
 
 def test_rows_that_were_replaced_do_not_come_back_in_a_lake_that_needs_no_conversion(lake: Lake):
@@ -167,7 +167,7 @@ def test_rows_that_were_replaced_do_not_come_back_in_a_lake_that_needs_no_conver
 
     assert convert(lake, str) == {}
 
-    assert [row["waiting"] for row in lake.read_day(DEPTH, DAY).to_pylist()] == [3]
+    assert [row["waiting"] for row in lake.open(DEPTH).read({DAY}).to_pylist()] == [3]
 
 
 def test_damaged_notes_of_an_earlier_version_are_named(

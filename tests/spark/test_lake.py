@@ -49,11 +49,11 @@ def write_batch(lake: Lake, ids: list[str], *, day: dt.date = DAY) -> None:
 
 
 def ids_of(lake: Lake, day: dt.date = DAY) -> list[str]:
-    return sorted(lake.read_day(EVENTS, day, names=["entry_id"])["entry_id"].to_pylist())
+    return sorted(lake.open(EVENTS).read({day}, names=["entry_id"])["entry_id"].to_pylist())
 
 
 def queues(lake: Lake) -> list[str]:
-    return sorted(lake.read_day(DEPTH, DAY)["queue"].to_pylist())
+    return sorted(lake.open(DEPTH).read({DAY})["queue"].to_pylist())
 
 
 # -- Commits -----------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_file_of_an_older_schema_reads_as_nulls(lake: Lake):
     pq.write_table(pa.table({"entry_id": ["1-1"], "shard": ["s"], "of_the_future": [1]}), path)
     table.commit([DataFile(f"dt={DAY}/older.parquet", DAY, 1, path.stat().st_size)])
 
-    (row,) = lake.read_day(EVENTS, DAY).to_pylist()
+    (row,) = lake.open(EVENTS).read({DAY}).to_pylist()
 
     assert (row["entry_id"], row["fingerprint"]) == ("1-1", None)
 

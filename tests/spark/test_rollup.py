@@ -355,7 +355,7 @@ def as_of_an_earlier_version(lake: Lake, *, expired: dt.date) -> None:
     """Make the lake one of 0.1.0: no sums, marks and names of workers; the events of a day expired without a mark."""
     shutil.rmtree(lake.root / FIVE_MINUTES.name)
     for table in (HOURLY, FAILURES):
-        days = {day: lake.read_day(table, day).to_pylist() for day in lake.days(table)}
+        days = {day: lake.open(table).read({day}).to_pylist() for day in lake.days(table)}
         shutil.rmtree(lake.root / table.name)
         for day, rows in days.items():
             newer = ("worker_names", "wait_p95_us", "run_p95_us")
@@ -370,7 +370,7 @@ def test_late_events_of_a_day_that_expired_in_an_earlier_version_change_nothing(
     write_day(lake, 1, count=100)
     rollup(lake)
     as_of_an_earlier_version(lake, expired=DAY)
-    before = [lake.read_day(table, DAY).to_pylist() for table in (HOURLY, FAILURES)]
+    before = [lake.open(table).read({DAY}).to_pylist() for table in (HOURLY, FAILURES)]
     if has_sums:
         rollup(lake)
 
@@ -379,11 +379,11 @@ def test_late_events_of_a_day_that_expired_in_an_earlier_version_change_nothing(
         rollup(lake)
     rollup(lake, since=DAY)
 
-    assert [lake.read_day(table, DAY).to_pylist() for table in (HOURLY, FAILURES)] == before
+    assert [lake.open(table).read({DAY}).to_pylist() for table in (HOURLY, FAILURES)] == before
     assert lake.days(FIVE_MINUTES) == [DAY + dt.timedelta(days=1)]
     write_day(lake, 1, count=50)
     rollup(lake)
-    assert sum(row["attempts"] for row in lake.read_day(HOURLY, DAY + dt.timedelta(days=1)).to_pylist()) == 150
+    assert sum(row["attempts"] for row in lake.open(HOURLY).read({DAY + dt.timedelta(days=1)}).to_pylist()) == 150
 
 
 def test_failures_of_an_earlier_version_get_more_attempts(lake: Lake):
@@ -393,12 +393,12 @@ def test_failures_of_an_earlier_version_get_more_attempts(lake: Lake):
     shutil.rmtree(lake.root / HOURLY.name)
     write_day(lake, 1, count=20)
     rollup(lake)
-    workers = {row["workers"] for row in lake.read_day(FAILURES, DAY).to_pylist()}
+    workers = {row["workers"] for row in lake.open(FAILURES).read({DAY}).to_pylist()}
 
     write_day(lake, count=20)
     rollup(lake)
 
-    rows = lake.read_day(FAILURES, DAY).to_pylist()
+    rows = lake.open(FAILURES).read({DAY}).to_pylist()
     assert (sum(row["n"] for row in rows), {row["workers"] for row in rows}) == (122, workers)
 
 
@@ -408,7 +408,7 @@ def test_events_whose_clock_was_ahead_change_no_figures(config: JobConfig, lake:
     rollup(lake)
     analyse(config)
     tables = (HOURLY, FAILURES, CAPACITY, SLO, ANOMALIES)
-    before = [[row for day in lake.days(table) for row in lake.read_day(table, day).to_pylist()] for table in tables]
+    before = [[row for day in lake.days(table) for row in lake.open(table).read({day}).to_pylist()] for table in tables]
     far = [{"id": f"4300000000000-{number}", "error_type": "shop.Lost"} for number in range(5)]
 
     # An earlier version stored them on a day of 2106.
@@ -419,7 +419,7 @@ def test_events_whose_clock_was_ahead_change_no_figures(config: JobConfig, lake:
 
     days = [day for day in lake.days(EVENTS) if day.year < 2106]
     assert (len(lake.days(EVENTS)), days) == (1 + is_far, [DAY])
-    after = [[row for day in days for row in lake.read_day(table, day).to_pylist()] for table in tables]
+    after = [[row for day in days for row in lake.open(table).read({day}).to_pylist()] for table in tables]
     assert after == before
     assert all(day == DAY for table in (CAPACITY, SLO, ANOMALIES) for day in lake.days(table))
 

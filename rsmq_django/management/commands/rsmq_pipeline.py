@@ -37,10 +37,10 @@ from ...spark.server import Server
 from ...spark.session import prepare_environment
 from ..arguments import SuggestingCommand
 
-SPARK_STEPS = ("archive", "snapshot", "dlq", "drain", "backfill", "archive-topic")
+SPARK_STEPS = ("archive", "drain", "backfill", "archive-topic")
 PLAIN_STEPS = (
-    "rollup", "analyse", "publish", "compact", "expire", "convert", "replay", "resume", "status", "doctor", "config",
-    "submit", "restore-topic",
+    "snapshot", "dlq", "rollup", "analyse", "publish", "compact", "expire", "convert", "replay", "resume", "status",
+    "doctor", "config", "submit", "restore-topic",
 )  # fmt: skip
 #: Steps of `run`, in one session: start-up costs more than most steps.
 RUN = (*ALL_STEPS, "publish")
@@ -61,9 +61,9 @@ EPILOG = """
 steps:
   run        archive, snapshot, dlq, rollup, analyse, compact, expire and publish in one Spark session
   archive    event log -> lake, exactly once; then trim the log
-  rollup     new events -> sums of five minutes and of hours, failure groups (no Java needed, nor for analyse)
+  rollup     new events -> sums of five minutes and of hours, failure groups
   analyse    capacity advice, burn rates, anomalies
-  publish    lake -> database (no Java needed)
+  publish    lake -> database
   snapshot   current depth and age of the queues
   dlq        current dead letters -> lake: task, error, time; they stay in their queues
   compact    small files -> files of 128 to 256 MB; expire deletes old days
@@ -77,6 +77,7 @@ steps:
   submit     [STEPS]: write the files for spark-submit and print its command line; with --yes run it
   status, doctor, config
 
+Only archive, drain, backfill and archive-topic start Spark, which needs Java.
 Without --yes, drain, backfill, replay and restore-topic only count, and submit only writes its files.
 
 examples:

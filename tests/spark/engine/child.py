@@ -81,13 +81,13 @@ def run_everything(spark: Any, config: JobConfig) -> dict[str, Any]:
         "seen": list(seen),
         "archived": archived,
         "distinct": len({row for day in lake.days(EVENTS) for row in _ids(lake, day)}),
-        "attempts": sum(sum(lake.read_day(HOURLY, day)["attempts"].to_pylist()) for day in lake.days(HOURLY)),
+        "attempts": sum(sum(lake.open(HOURLY).read({day})["attempts"].to_pylist()) for day in lake.days(HOURLY)),
         "drained": drained.rows,
     }
 
 
 def _ids(lake: Lake, day: Any) -> list[str]:
-    ids: list[str] = lake.read_day(EVENTS, day, names=["entry_id"])["entry_id"].to_pylist()
+    ids: list[str] = lake.open(EVENTS).read({day}, names=["entry_id"])["entry_id"].to_pylist()
     return ids
 
 

@@ -46,7 +46,7 @@ def archive(spark: Any, lake: Lake, server: PrivateServer, pipeline_server: Serv
 
 
 def ids_in(lake: Lake) -> list[str]:
-    return [value for day in lake.days(EVENTS) for value in lake.read_day(EVENTS, day)["entry_id"].to_pylist()]
+    return [value for day in lake.days(EVENTS) for value in lake.open(EVENTS).read({day})["entry_id"].to_pylist()]
 
 
 def test_events_of_two_days_are_stored_once_and_leave_redis(archive, lake: Lake, server: PrivateServer):
@@ -176,7 +176,7 @@ def test_log_of_another_server_is_archived_whole_and_then_trimmed(
     assert (moved.rows, moved.trimmed, moved.lost) == (500, 500, 0)
     assert (again.rows, again.trimmed, again.lost) == (0, 0, 0)
     assert len(ids_in(lake)) == len(set(ids_in(lake))) == 1100
-    logs = [log for day in lake.days(EVENTS) for log in lake.read_day(EVENTS, day)["log"].to_pylist()]
+    logs = [log for day in lake.days(EVENTS) for log in lake.open(EVENTS).read({day})["log"].to_pylist()]
     assert sorted(Counter(logs).values()) == [500, 600]
 
 
