@@ -75,7 +75,9 @@ def main() -> None:
         return
     if options.against:
         print(table(figures, before))
-        fail_if_any(grown({name: now for name, now in figures.items() if name in before}, before))
+        fail_if_any(
+            grown({name: now for name, now in figures.items() if name in before}, before), "say why in the commit"
+        )
         return
     recorded = json.loads(path.read_text())
     print(table(figures, recorded["figures"]))
@@ -83,13 +85,13 @@ def main() -> None:
         different = [name for name, value in made_with().items() if recorded["made with"].get(name) != value]
         print(f"LEFT OUT: comparing instructions: other {', '.join(different)} than in {path.name} ({RECORD})")
         return
-    fail_if_any(grown(figures, recorded["figures"]))
+    fail_if_any(grown(figures, recorded["figures"]), f"record it: {RECORD}")
 
 
-def fail_if_any(failures: Sequence[str]) -> None:
-    """End with status 1 and these lines, if there are any."""
+def fail_if_any(failures: Sequence[str], remedy: str) -> None:
+    """End with status 1 and these lines, if there are any, and with what to do when that is intended."""
     if failures:
-        print("", *failures, f"If that is intended, record it: {RECORD}", sep="\n")
+        print("", *failures, f"If that is intended, {remedy}", sep="\n")
         sys.exit(1)
 
 

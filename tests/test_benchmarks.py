@@ -205,8 +205,10 @@ def test_growth_since_another_commit_fails_where_nothing_is_recorded(own_baselin
         guard.main()
 
     assert end.value.code == 1
-    (failure,) = [line for line in capsys.readouterr().out.splitlines() if "recorded are" in line]
+    said = capsys.readouterr().out
+    (failure,) = [line for line in said.splitlines() if "recorded are" in line]
     assert failure.startswith("tags: send: 104.0 thousand instructions, +4.0%")
+    assert guard.RECORD not in said, "what is recorded is not compared with"
 
 
 def test_unknown_commit_is_an_error_that_names_it(monkeypatch):
