@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
+
+from ..conf.options import nearest
 
 _CALL_IN_WORKFLOW = "write rsmq_django.tasks.call(task, ...) for a step of a chain or group"
 #: Of tasks: Celery, Dramatiq, Huey, RQ, procrastinate.
@@ -32,6 +35,26 @@ TASK_WORDS = {
     "update_state": "call current_task().progress(...) of rsmq_django.tasks inside the task",
     "AsyncResult": "read a result with .get_result(id)",
 }
+_ATTEMPTS = "give max_attempts=..., which counts the first attempt, too"
+_LATER = "delay a call with .using(run_after=timedelta(...)).enqueue(...)"
+_TIME_LIMIT = "give timeout_s=..., which interrupts the task, or hard_timeout_s=..., which ends its process; in seconds"
+_WAITS = "give backoff=fixed(seconds) or exponential(first_s=..., max_s=...) of rsmq_django.tasks"
+#: Options of tasks and calls whose equivalent has no similar name, or another meaning.
+OPTION_WORDS = {
+    "bind": "declare it with takes_context=True, or ask for current_task() inside the task",
+    "countdown": _LATER,
+    "default_retry_delay": _WAITS,
+    "delay": _LATER,
+    "eta": _LATER,
+    "ignore_result": "give result_ttl_s=0",
+    "max_retries": _ATTEMPTS,
+    "rate_limit": "give limits=[Rate(...)] of rsmq_django.tasks",
+    "retries": _ATTEMPTS,
+    "retry_delay": _WAITS,
+    "run_after": _LATER,
+    "soft_time_limit": _TIME_LIMIT,
+    "time_limit": _TIME_LIMIT,
+}
 #: Of results.
 RESULT_WORDS = {
     "get": "wait for its end with .wait(timeout_s), then look at .return_value",
@@ -55,6 +78,12 @@ CALLED = (
     "a task is not called: {path}.enqueue(...) sends it to a worker, {path}.call(...) runs it here and returns what "
     "the function returns"
 )
+
+
+def no_option(owner: str, name: str, known: Iterable[str]) -> TypeError:
+    """Return the error for an option that there is not, with the equivalent or the nearest name."""
+    hint = f": {OPTION_WORDS[name]}" if name in OPTION_WORDS else f". {nearest(name, known)}"
+    return TypeError(f"{owner} has no option {name!r}{hint}")
 
 
 def missing_attribute(value: object, name: str, words: dict[str, str], what: str) -> AttributeError:

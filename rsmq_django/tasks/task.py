@@ -13,13 +13,12 @@ from django.dispatch import receiver
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from ..conf.options import nearest
 from ..core import Durability
 from .backend_options import with_defaults
 from .batch import BatchCall
 from .call_key import By, check_names
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, InvalidTask, TaskResult, task_backends
-from .foreign_words import CALLED, TASK_WORDS, missing_attribute
+from .foreign_words import CALLED, TASK_WORDS, missing_attribute, no_option
 from .limits import Limit, check_limit_names
 from .options import (
     CALL_OPTIONS,
@@ -190,7 +189,7 @@ def _check_is_of_a_call(options: Iterable[str]) -> None:
         if name in OPTION_NAMES or name == "takes_context":
             raise ValueError(f"workers read {name} from the declaration; give it to @task, not to using()")
         known = {*CALL_OPTIONS, "priority", "queue_name", "run_after", "backend"}
-        raise TypeError(f"using() has no option {name!r}. {nearest(name, known)}")
+        raise no_option("using()", name, known)
 
 
 def _our_backend(task: Task[..., Any]) -> Any:
@@ -310,7 +309,7 @@ def task(
         for name in options:
             if name not in DJANGO_OPTIONS and name not in OPTION_NAMES:
                 known = {"backend", "queue_name", *DJANGO_OPTIONS, *OPTION_NAMES}
-                raise TypeError(f"a task has no option {name!r}. {nearest(name, known)}")
+                raise no_option("a task", name, known)
         task_class = task_backends[backend].task_class
         # Another backend (for example Django's immediate one in tests) does not have our options.
         if issubclass(task_class, Task):

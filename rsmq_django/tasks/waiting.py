@@ -25,7 +25,7 @@ from ..core.ids import random_suffix
 from ..core.keys import ended_channel
 from ..core.log_lines import get_logger
 from ..core.transport.call import Call
-from .compat import TaskResultDoesNotExist
+from .compat import TaskResultDoesNotExist, TaskResultStatus
 from .results import await_end, read_record
 from .route import enqueue_on_commit_of, result_ttl_s
 from .sending import is_in_transaction
@@ -165,9 +165,12 @@ class _Waiting:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             result = self._result
+            status = str(result.status)
+            if status == TaskResultStatus.READY:
+                status += f"; manage.py rsmq_doctor says whether a worker consumes queue {result.task.queue_name!r}"
             raise TimeoutError(
-                f"task {result.task.module_path} has not ended within {self._timeout_s:g} s, its status is "
-                f"{result.status}; waiting has stopped nothing [{result.id}]"
+                f"task {result.task.module_path} has not ended within {self._timeout_s:g} s, its status is {status}; "
+                f"waiting has stopped nothing [{result.id}]"
             )
         wait_s, self._wait_s = self._wait_s, min(max(self._wait_s, FIRST_WAIT_S) * 2, LONGEST_WAIT_S)
         return min(left_s, NOTED_WAIT_S if self.is_noted else wait_s)

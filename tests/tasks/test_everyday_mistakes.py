@@ -68,6 +68,31 @@ def test_misspelt_options_of_a_task_are_suggested(project: Configure, misspelt: 
         declare(lambda: None, **{misspelt: "default"})
 
 
+@pytest.mark.parametrize(
+    ("word", "way"),
+    [
+        ("max_retries", "max_attempts=.*, which counts the first attempt, too"),
+        ("retries", "max_attempts="),
+        ("time_limit", "hard_timeout_s="),
+        ("soft_time_limit", "timeout_s="),
+        ("bind", "takes_context=True"),
+        ("ignore_result", "result_ttl_s=0"),
+        ("rate_limit", r"limits=\[Rate\("),
+        ("default_retry_delay", r"backoff=fixed\("),
+        ("run_after", r"\.using\(run_after="),
+    ],
+)
+def test_options_of_other_task_queues_name_ours(project: Configure, word: str, way: str):
+    with pytest.raises(TypeError, match=f"a task has no option '{word}': .*{way}"):
+        declare(lambda: None, **{word: 3})
+
+
+@pytest.mark.parametrize("word", ["countdown", "eta"])
+def test_delays_of_other_task_queues_name_ours(paint: Task[..., Any], word: str):
+    with pytest.raises(TypeError, match=rf"using\(\) has no option '{word}': .*\.using\(run_after=timedelta\("):
+        paint.using(**{word: 3})
+
+
 def test_calling_a_task_directly_explains_how_to_enqueue_it(paint: Task[..., Any]):
     with pytest.raises(TypeError, match=r"\.enqueue\(\.\.\.\) sends it to a worker, .*\.call\(\.\.\.\) runs it here"):
         paint("red")  # type: ignore[operator]

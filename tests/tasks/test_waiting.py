@@ -142,7 +142,8 @@ def test_the_time_is_over(project: Configure):
     result = declare(lambda: None).enqueue()
     with pytest.raises(
         TimeoutError,
-        match=rf"has not ended within 0\.1 s, its status is READY; waiting has stopped nothing \[{result.id}\]",
+        match=rf"has not ended within 0\.1 s, its status is READY; manage.py rsmq_doctor says whether a worker "
+        rf"consumes queue 'default'; waiting has stopped nothing \[{result.id}\]",
     ):
         result.wait(0.1)
     with pytest.raises(TimeoutError, match="within 0 s"):
