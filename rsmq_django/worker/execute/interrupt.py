@@ -25,6 +25,14 @@ _raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _interrupting = threading.RLock()
 
 
+class _Replaced(BaseException):
+    """Raised and caught instead of an interruption that comes too late.
+
+    To withdraw it would leave a mark at the interpreter that only a raised one removes. Until then, Python 3.11 repeats
+    the first instruction of each traced function without end: in a debugger, a profiler, or a measurement of coverage.
+    """
+
+
 class Interruptible(Protocol):
     """One call of a function that another thread may interrupt with an exception."""
 
@@ -53,8 +61,9 @@ def call_interruptibly(function: Callable[[Run], Any], run: Run) -> Any:
         is_over = run.asked_to_end_with is None
         while not is_over:
             try:
-                with _interrupting:  # an exception in transit has been raised by now, or is withdrawn
-                    _raise_in_thread(ctypes.c_ulong(thread_id), None)
+                with _interrupting:  # an exception in transit has been raised by now, or is replaced by this one
+                    _raise_in_thread(ctypes.c_ulong(thread_id), ctypes.py_object(_Replaced))
+            except _Replaced:
                 is_over = True
             except BaseException:  # noqa: S112 - it was raised here: the function had ended
                 continue

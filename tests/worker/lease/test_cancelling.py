@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -304,6 +306,28 @@ def test_interruption_never_leaves_the_call():
             outside += 1
 
     assert outside == 0
+
+
+def test_functions_can_be_traced_after_an_interrupted_call():
+    program = """
+import sys
+from rsmq_django.tasks import TaskCancelled
+from rsmq_django.worker.execute.interrupt import call_interruptibly, interrupt
+from tests.worker.lease.test_cancelling import Run
+
+def interrupt_and_end(run):
+    try:
+        interrupt(run, TaskCancelled)
+    except TaskCancelled:
+        pass
+
+call_interruptibly(interrupt_and_end, Run())
+sys.settrace(lambda *_: None)
+(lambda: print("traced"))()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert done.stdout == "traced\n", done.stderr
 
 
 def test_call_that_was_interrupted_before_it_began_does_not_begin():
