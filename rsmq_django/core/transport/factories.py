@@ -74,16 +74,23 @@ def new_factory(url: str, timeout_s: float, **own: Any) -> redis.ConnectionPool:
     """
     # Not from_url(): there the options of the URL override ours.
     parse_url: Any = redis.connection.parse_url
-    options: dict[str, Any] = parse_url(url) | _options(url, timeout_s)
+    options = _with_checked_name(url, parse_url(url)) | _options(url, timeout_s)
     options["connection_class"] = named(options.get("connection_class", redis.Connection))
     return redis.ConnectionPool(**options | {"retry": Retry(NoBackoff(), 0)} | own)
 
 
 def new_async_factory(url: str, timeout_s: float | None, **own: Any) -> Any:
     """See new_factory(). Without a time-out, the caller limits each wait."""
-    options: dict[str, Any] = dict(redis.asyncio.connection.parse_url(url)) | _options(url, timeout_s)
+    parse_url: Any = redis.asyncio.connection.parse_url
+    options = _with_checked_name(url, parse_url(url)) | _options(url, timeout_s)
     options["connection_class"] = named(options.get("connection_class", redis.asyncio.Connection))
     return redis.asyncio.ConnectionPool(**options | {"retry": AsyncRetry(NoBackoff(), 0)} | own)
+
+
+def _with_checked_name(url: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Have the host name compared with the certificate unless the URL says otherwise; redis-py 5 does not."""
+    is_checked = urlsplit(url).scheme == "rediss" and given.get("ssl_cert_reqs") != "none"
+    return {"ssl_check_hostname": True, **given} if is_checked else given
 
 
 def _options(url: str, timeout_s: float | None) -> dict[str, Any]:

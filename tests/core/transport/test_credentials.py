@@ -15,6 +15,10 @@ from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.vault import USER, Vault
 
+AWAITS_CREDENTIALS = pytest.mark.skipif(
+    not hasattr(CredentialProvider, "get_credentials_async"), reason="this redis-py has no coroutines of providers"
+)
+
 
 @pytest.fixture
 def vault(server: PrivateServer) -> Iterator[Vault]:
@@ -69,6 +73,7 @@ def test_subscription_and_other_timeouts_ask_the_provider_too(connection: Connec
     patient.close()
 
 
+@AWAITS_CREDENTIALS
 async def test_async_sockets_ask_in_a_thread_and_connect_again_with_the_new_password(
     connection: Connection, vault: Vault, server: PrivateServer
 ):
@@ -93,6 +98,7 @@ async def test_async_sockets_ask_in_a_thread_and_connect_again_with_the_new_pass
     await connection.aclose()
 
 
+@AWAITS_CREDENTIALS
 async def test_coroutine_of_a_provider_is_preferred_in_async_calls(server: PrivateServer, vault: Vault):
     class AsyncVault(CredentialProvider):
         def get_credentials(self) -> tuple[str, str]:
