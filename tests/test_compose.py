@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import redis
 
 from rsmq_django.core.reliable.library import LIBRARY
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "compose.yaml").read_text("utf-8")
 
 
+@pytest.mark.needs_redis(7, 0)
 def test_server_of_the_compose_file_starts_and_its_functions_are_loaded(tmp_path: Path) -> None:
     (found,) = re.findall(r'command: (\["valkey-server".*?\])', TEXT)
     program, *options = json.loads(found)

@@ -73,6 +73,7 @@ def test_all_steps_but_those_that_start_spark_need_no_java(pipeline, lake: Lake,
     assert (TaskHour.objects.get().attempts, CapacityAdvice.objects.get().attempts) == (30, 30)
 
 
+@pytest.mark.needs_redis(7, 0)
 def test_status_has_unarchived_and_lost_events(pipeline, lake: Lake, server: PrivateServer):
     log_events(server.redis, 50)
     assert re.fullmatch(
@@ -277,6 +278,7 @@ def test_log_of_spark_is_off_unless_it_is_wanted(
     assert used == [level]
 
 
+@pytest.mark.needs_redis(7, 0)
 def test_reset_that_cannot_be_accepted_yet_is_reported(
     pipeline, lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
@@ -300,6 +302,7 @@ def test_reset_that_cannot_be_accepted_yet_is_reported(
     assert pipeline("archive")[0] == 0
 
 
+@pytest.mark.needs_redis(7, 0)
 def test_log_that_was_created_again_is_reported_with_the_next_step(pipeline, lake: Lake, server: PrivateServer):
     log_events(server.redis, 3)
     note_archived(lake, server, "1795000000000-0", 10)
@@ -316,6 +319,7 @@ def test_log_that_was_created_again_is_reported_with_the_next_step(pipeline, lak
     assert "it would fail" in pipeline("archive", dry_run=True)[1]
 
 
+@pytest.mark.needs_redis(7, 0)
 def test_events_that_were_trimmed_unread_are_reported_as_lost_and_not_as_a_refusal(
     pipeline, lake: Lake, server: PrivateServer
 ):
@@ -344,7 +348,7 @@ def test_log_of_another_server_is_reported_and_not_refused(pipeline, lake: Lake,
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("event", ["failure", "another run", "loss"])
+@pytest.mark.parametrize("event", ["failure", "another run", pytest.param("loss", marks=pytest.mark.needs_redis(7, 0))])
 def test_run_publishes_what_there_is_whatever_happens_to_a_step(
     pipeline, lake: Lake, write_hours, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, event: str
 ):

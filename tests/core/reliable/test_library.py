@@ -15,6 +15,8 @@ from tests.redis_server import PrivateServer
 
 from .conftest import MakeQueue
 
+pytestmark = pytest.mark.needs_redis(7, 0)
+
 Fcall = Callable[..., Any]
 
 

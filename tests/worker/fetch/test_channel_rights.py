@@ -23,7 +23,7 @@ def without_channels(configure: Configure, server: PrivateServer, monkeypatch: p
     """A project whose user may use all commands and keys, and no channel."""
     # On a busy machine an answer takes longer than a worker waits for it. That is logged as an outage.
     monkeypatch.setattr("rsmq_django.worker.fetch.wakeup.CONNECT_WITHIN_S", 60)
-    server.redis.execute_command("ACL", "SETUSER", "mute", "reset", "on", ">secret", "~*", "+@all")
+    server.redis.execute_command("ACL", "SETUSER", "mute", "reset", "resetchannels", "on", ">secret", "~*", "+@all")
     configure(url=server.url.replace("unix://", "unix://mute:secret@"))
     yield
     server.redis.execute_command("ACL", "DELUSER", "mute")
