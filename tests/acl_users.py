@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -27,9 +28,16 @@ def rules_for(server: PrivateServer, role: str, **options: Any) -> list[str]:
 
 
 @contextmanager
-def user_of(server: PrivateServer, role: str, *, without: str = "", topics: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the address of a user of the role, who lacks the commands `without`; no command may be refused."""
+def user_of(
+    server: PrivateServer, role: str, *, without: str = "", topics: Sequence[str] = (), has_shards: bool = False
+) -> Iterator[str]:
+    """Yield the address of a user of the role, who lacks the commands `without`; no command may be refused.
+
+    With shards, the rules have the namespaces of all shards, as docs/how-to/shards.md writes them.
+    """
     words = rules_for(server, role, topics=topics)
+    if has_shards:
+        words = [re.sub(r"^([~&])rsmq:", r"\1rsmq*:", word) for word in words]
     lacking = [f"-{command}" for command in without.split()]
     server.redis.execute_command("ACL", "SETUSER", f"rsmq-{role}", "reset", ">secret", *words, *lacking)
     server.redis.execute_command("ACL", "LOG", "RESET")

@@ -9,21 +9,26 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from django.db import transaction
+from django.test import Client as Browser
 
 from rsmq_django import schedules
 from rsmq_django.core import DurableClient
 from rsmq_django.core.errors import NotConfirmed
 from rsmq_django.core.topic import Topic
+from rsmq_django.outbox.relay import Relay
 from rsmq_django.queues import ensure_queue, get_client, get_queue, get_sender
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
 from rsmq_django.tasks import Concurrency, Rate, Retry, Unique, call, chain, group, map_tasks, progress_of
 from rsmq_django.topics import publish
+from rsmq_django.views import status_address
 from tests.acl_users import TOPICS, UserOf, user_with_role
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker, journal, start_worker
 from tests.worker.site.journal import Journal
+from tests.worker.site.tasks import write
 from tests.worker.workshop import Configure, configure, declare, own_registries, patient_workers, work
 
 __all__ = ["configure", "journal", "own_registries", "patient_workers", "start_worker", "user_with_role"]
@@ -204,3 +209,91 @@ def test_worker_processes_with_their_supervisor_serve_all_sources(
 
     assert worker.wait() == 0, worker.output
     assert "may not" not in worker.output and "NOPERM" not in worker.output
+
+
+@pytest.mark.parametrize(
+    "sealed",
+    [{"SIGNING_KEYS": ["k" * 32]}, {"ENCRYPTION_KEYS": [Fernet.generate_key().decode()]}],
+    ids=["signed", "encrypted"],
+)
+def test_sealed_queues_fair_shares_and_batches_need_no_further_rights(
+    configure: Configure, user_with_role: UserOf, sealed: dict[str, Any]
+):
+    sender, worker = user_with_role("sender"), user_with_role("worker")
+    ran: list[int] = []
+
+    def note(number: int) -> None:
+        ran.append(number)
+
+    def note_all(calls: list[Any]) -> None:
+        ran.extend(each.args[0] for each in calls)
+
+    fair, batched = declare(note, fair_by=lambda number: number % 2), declare(note_all, batch=10)
+    configure(url=sender, default=sealed)
+    ensure_queue("default")
+    fair.enqueue_many([number] for number in range(4))
+    fair.enqueue(4)
+    results = [batched.enqueue(number) for number in range(5, 8)]
+
+    configure(url=worker, default=sealed)
+    assert work()
+
+    assert sorted(ran) == [*range(8)]
+    configure(url=sender, default=sealed)
+    for result in results:
+        result.refresh()
+        assert result.is_finished
+
+
+def test_sender_and_worker_with_the_namespaces_of_the_shards_use_all_shards(
+    configure: Configure, user_with_role: UserOf
+):
+    sender, worker = user_with_role("sender", has_shards=True), user_with_role("worker", has_shards=True)
+    ran: list[int] = []
+
+    def note(number: int) -> None:
+        ran.append(number)
+
+    sent = declare(note)
+    keyed = declare(plain, unique=Unique(), limits=[Concurrency(1, by=["number"])], shard_by=["number"])
+    configure(url=sender, default={"SHARDS": 3})
+    sent.enqueue_many([number] for number in range(6))
+    result = keyed.enqueue(7)
+
+    configure(url=worker, default={"SHARDS": 3})
+    assert work()
+
+    assert sorted(ran) == [*range(6)]
+    configure(url=sender, default={"SHARDS": 3})
+    result.refresh()
+    assert result.return_value == 7
+
+
+def test_sender_waits_for_the_end_of_a_call_and_shows_how_far_it_is(
+    configure: Configure, user_with_role: UserOf, start_worker: StartWorker, settings: Any
+):
+    settings.MIDDLEWARE = []
+    configure(url=user_with_role("sender"))
+    ensure_queue("default")
+    worker = start_worker("--processes=1", worker_url=user_with_role("worker"))
+
+    waited_for: Any = write.enqueue("waited for")
+    assert waited_for.wait(timeout_s=60).return_value == "waited for"
+    awaited: Any = write.enqueue("awaited")
+    asyncio.run(awaited.await_end(timeout_s=60))
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0, worker.output
+    assert Browser().get(status_address(awaited)).json()["status"] == "SUCCESSFUL"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_worker_relays_the_outbox(configure: Configure, user_with_role: UserOf):
+    configure(url=user_with_role("worker"), on_commit=True, default={"OUTBOX": True})
+    ensure_queue("default")
+    with transaction.atomic():
+        declare(plain).enqueue(1)
+        declare(summed, priority=5).enqueue([1, 2])
+
+    assert Relay().relay_waiting() == 2
+    assert work()
