@@ -47,6 +47,7 @@ from .options import (
 )
 
 _REPLICAS = whole("replicas", least=1, most=MOST_REPLICAS)
+TEXTS_OR_NONE = Rule(f"{TEXTS.expects}, or None", lambda value: value is None or TEXTS.accepts(value))
 REPLICAS_OR_NONE = Rule(f"{_REPLICAS.expects}, or None", lambda value: value is None or _REPLICAS.accepts(value))
 FSYNC_OR_NONE = Rule("'local', 'replicas' or None", lambda value: value is None or value in ("local", "replicas"))
 SHARDS = whole("shards", least=1, most=MOST_SHARDS)
@@ -279,8 +280,10 @@ class PipelineSettings:
 
     #: Path or address of the lake. None is `rsmq_lake` below BASE_DIR.
     lake: Annotated[str | Path | None, PATH] = None
-    #: Connection whose log is archived.
+    #: Connection of snapshots, dead letters, drains and bulk jobs; its log is archived.
     connection: Annotated[str, TEXT] = "default"
+    #: More connections whose logs are archived. None: those of all queues, shards and reliable queues.
+    connections: Annotated[tuple[str, ...] | None, TEXTS_OR_NONE] = None
     #: Spark master. Two cores of this machine are enough for a million events a day.
     master: Annotated[str, TEXT] = "local[2]"
     #: Additional Spark settings.

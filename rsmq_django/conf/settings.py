@@ -187,6 +187,11 @@ class Settings:
         if self.topics is not None and name.removesuffix(DEAD_LETTER_SUFFIX) not in self.topics:
             raise ImproperlyConfigured(f"Topic {name!r} is not in RSMQ['TOPICS']. {nearest(name, self.topics)}")
 
+    def used_connections(self) -> list[str]:
+        """Return the aliases of the connections of queues, of their shards, and of reliable queues."""
+        used = {alias for queue in self.queues.values() for alias in aliases_of(queue)}
+        return sorted(used | {queue.connection for queue in self.reliable.values()})
+
     def connection(self, alias: str) -> ConnectionSettings:
         """Return the settings of a connection. Raises ImproperlyConfigured for an unknown alias."""
         if alias not in self.connections:

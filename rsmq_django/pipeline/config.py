@@ -6,6 +6,7 @@ The address is passed in an environment variable, because Spark shows all option
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 
+from ..conf.sections import ConnectionSettings
 from ..conf.settings import get_settings
 from ..queues import get_client
 from ..spark.config import JobConfig
@@ -51,11 +53,36 @@ def job_config(*, lake: str | None = None, master: str | None = None, conf: dict
         conf=dict(pipeline.spark_conf) | (conf or {}),
         namespace=settings.connection(pipeline.connection).namespace,
         credential_provider=_provider_path(settings.connection(pipeline.connection).credential_provider),
+        logs={alias: _source_of(settings.connection(alias)) for alias in archived_connections()[1:]},
         objectives=pipeline.objectives,
         wait_targets_s=pipeline.wait_targets_s,
         slots_per_worker=settings.worker.threads,
         keep_days=keep_days(),
     )
+
+
+def archived_connections() -> list[str]:
+    """Return the connections whose logs are archived, each log once; that of RSMQ['PIPELINE']['CONNECTION'] first."""
+    settings = get_settings()
+    chosen = settings.pipeline.connections
+    used = settings.used_connections() if chosen is None and settings.events.record != "off" else chosen or ()
+    found: dict[Any, str] = {}
+    for alias in (settings.pipeline.connection, *used):
+        each = settings.connection(alias)
+        found.setdefault((each.url, each.cache, each.embedded, each.namespace), alias)
+    return list(found.values())
+
+
+def _source_of(connection: ConnectionSettings) -> dict[str, str]:
+    """Return the options of the source for a log."""
+    given = {"urlEnv": url_variable(connection.alias), "ns": connection.namespace}
+    provider = _provider_path(connection.credential_provider)
+    return given | ({"credentialProvider": provider} if provider else {})
+
+
+def url_variable(alias: str) -> str:
+    """Return the environment variable with the address of a connection, for RSMQ['PIPELINE']['CONNECTION'] excepted."""
+    return f"{DEFAULT_URL_VARIABLE}_" + re.sub("[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):02x}", alias)
 
 
 def _provider_path(provider: Any) -> str:
@@ -83,8 +110,11 @@ def keep_days() -> dict[str, int]:
 
 
 def export_address() -> None:
-    """Set the environment variable with the address of the pipeline's connection; call it before the session starts."""
-    os.environ[DEFAULT_URL_VARIABLE] = get_client(get_settings().pipeline.connection).connection.url
+    """Set the environment variables with the addresses of the archived logs; call it before the session starts."""
+    first, *others = archived_connections()
+    os.environ[DEFAULT_URL_VARIABLE] = get_client(first).connection.url
+    for alias in others:
+        os.environ[url_variable(alias)] = get_client(alias).connection.url
 
 
 def require_tables() -> None:

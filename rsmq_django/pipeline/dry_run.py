@@ -16,7 +16,7 @@ from ..spark.schemas import EVENTS, FIVE_MINUTES
 from ..spark.server import Server
 from ..spark.topics import unarchived_messages
 from .config import require_tables
-from .health import read_lag
+from .health import read_lag, together
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,17 @@ class StepOptions:
     """The options of a step. The address of Redis is in the environment."""
 
     config: JobConfig
-    server: Server
+    #: Name of a connection -> its server, for each archived log; the name of the first one is empty.
+    servers: Mapping[str, Server]
     since: dt.date | None = None
     queues: tuple[str, ...] = ()
     #: The file of a backfill.
     what: str = ""
+
+    @property
+    def server(self) -> Server:
+        """Return the server of the queues."""
+        return self.servers[""]
 
     @property
     def lake(self) -> Lake:
@@ -37,7 +43,7 @@ class StepOptions:
 
 
 def _archive(options: StepOptions) -> Iterator[str]:
-    lag = read_lag(options.config, options.server)
+    lag = together([read_lag(options.config, server, name) for name, server in options.servers.items()])
     yield f"archive: {_count(lag.entries, 'event')}"
     if lag.lost_unseen:
         yield f"archive: {_count(lag.lost_unseen, 'event')} trimmed before, to be counted as lost"

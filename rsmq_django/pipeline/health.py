@@ -8,14 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from django.apps import apps
 
-from ..conf.settings import Settings, aliases_of, get_settings
+from ..conf.settings import Settings, get_settings
 from ..core.errors import RsmqError
 from ..core.keys import events_key
 from ..core.transport.streams import BEGINNING, id_order, step
@@ -24,11 +24,13 @@ from ..spark.config import JobConfig
 from ..spark.errors import PipelineError
 from ..spark.files import is_local
 from ..spark.lake import Lake
+from ..spark.options import named_log
 from ..spark.runs import DAYS_READ, read_runs
 from ..spark.schemas import EVENTS, TABLES
 from ..spark.server import Server
 from ..spark.transfer import is_latest_log, read_offset
-from .state import MOST_CLOCK_S, LogHealth, StepState, log_state, steps_of
+from .config import archived_connections
+from .state import MOST_CLOCK_S, LogHealth, StepState, log_state, steps_of, worst_log
 
 OLDEST_JAVA = 17
 #: A log that is this full may be trimmed before the next run.
@@ -61,8 +63,8 @@ class Lag:
     is_other: bool = False
 
 
-def examine(config: JobConfig, server: Server) -> Iterator[CheckResult]:
-    """Yield the findings, requirements of Spark first."""
+def examine(config: JobConfig, servers: Mapping[str, Server]) -> Iterator[CheckResult]:
+    """Yield the findings, requirements of Spark first. The first one of the servers has the queues."""
     said: set[str] = set()
     for check in (_packages, _java, _python, lambda: _lake(config.find_lake()), _tables, _recording, _connections):
         for finding in check():
@@ -70,23 +72,28 @@ def examine(config: JobConfig, server: Server) -> Iterator[CheckResult]:
             yield finding
     if importlib.util.find_spec("deltalake") is None:
         return  # the position of the archive is in the lake
-    try:
-        yield from _redis(config, server)
-    except PipelineError as error:
-        if str(error) not in said:
-            yield CheckResult("problem", str(error))
-    except RsmqError as error:
-        yield CheckResult("problem", f"Redis: {error}", "Start the server, or correct RSMQ['CONNECTIONS'].")
+    for connection, server in servers.items():
+        try:
+            for finding in _lag(config, server, connection):
+                yield replace(finding, text=f"{connection}: {finding.text}") if connection else finding
+            if not connection:
+                yield from _redis(config, server)
+        except PipelineError as error:
+            if str(error) not in said:
+                yield CheckResult("problem", str(error))
+        except RsmqError as error:
+            hint = "Start the server, or correct RSMQ['CONNECTIONS']."
+            yield CheckResult("problem", f"{connection or 'Redis'}: {error}", hint)
 
 
-def read_lag(config: JobConfig, server: Server) -> Lag:
-    """Return the lag of the archive. Before its first run, that is the whole log."""
-    stream = events_key(config.namespace)
+def read_lag(config: JobConfig, server: Server, connection: str = "") -> Lag:
+    """Return the lag of the archive of a log. Before its first run, that is the whole log."""
+    stream = events_key(server.namespace)
     table = config.find_lake().open(EVENTS)
     log = server.run(step(stream, after=BEGINNING, most=1)).log
     end = read_offset(table, stream, log)
     found = server.run(step(stream, after=end["id"], most=1))
-    is_other = not is_latest_log(table, stream, log)
+    is_other = not is_latest_log(table, named_log(connection, stream), log)
     log_now = log_state(server.client, after=end["id"])
     length = log_now.length
     if id_order(found.newest_id) < id_order(end["id"]) or 0 <= found.added < end["n"]:
@@ -97,22 +104,33 @@ def read_lag(config: JobConfig, server: Server) -> Lag:
     return Lag(max(0, found.added - end["n"] - lost), length, lost, log_now, is_other=is_other)
 
 
+def together(lags: Sequence[Lag]) -> Lag:
+    """Return the lag of all logs: their entries, and the worst of the other figures."""
+    return Lag(
+        sum(lag.entries for lag in lags),
+        sum(lag.length for lag in lags),
+        sum(lag.lost_unseen for lag in lags),
+        worst_log([lag.log for lag in lags]),
+        is_reset=any(lag.is_reset for lag in lags),
+        is_other=any(lag.is_other for lag in lags),
+    )
+
+
 def unarchived_connections() -> list[str]:
     """Return the connections of queues whose log of attempts no pipeline of these settings archives."""
     settings = get_settings()
     if settings.events.record == "off":
         return []
-    used = {alias for queue in settings.queues.values() for alias in aliases_of(queue)}
-    used |= {queue.connection for queue in settings.reliable.values()}
     logs = {
         alias: (each.url, each.cache, each.embedded, each.namespace) for alias, each in settings.connections.items()
     }
-    return sorted(alias for alias in used if logs[alias] != logs[settings.pipeline.connection])
+    archived = {logs[alias] for alias in archived_connections()}
+    return [alias for alias in settings.used_connections() if logs[alias] not in archived]
 
 
 def not_archived(aliases: Sequence[str]) -> str:
     """Return the sentence that names connections whose log is not archived."""
-    archived = get_settings().pipeline.connection
+    archived = ", ".join(archived_connections())
     return (
         f"the events of queues on {', '.join(aliases)} are not archived: the pipeline reads the log of {archived} only"
     )
@@ -210,7 +228,7 @@ def _tables() -> Iterator[CheckResult]:
 
 def _connections() -> Iterator[CheckResult]:
     if aliases := unarchived_connections():
-        hint = "Set RSMQ['PIPELINE']['CONNECTION'] to the connection whose history you need."
+        hint = "Add them to RSMQ['PIPELINE']['CONNECTIONS'], or leave it out: all are archived."
         yield CheckResult("warning", not_archived(aliases), hint)
 
 
@@ -234,7 +252,6 @@ def _recording() -> Iterator[CheckResult]:
 
 
 def _redis(config: JobConfig, server: Server) -> Iterator[CheckResult]:
-    yield from _lag(config, server)
     for job in unfinished_jobs(server):
         hint = f"Run it again, or: manage.py rsmq_pipeline resume {job}"
         yield CheckResult("warning", f"the bulk job {job!r} started to publish and did not finish", hint)
@@ -250,8 +267,8 @@ def _redis(config: JobConfig, server: Server) -> Iterator[CheckResult]:
         yield CheckResult("warning", f"{lost:,} events were lost in the last {DAYS_READ} days", hint)
 
 
-def _lag(config: JobConfig, server: Server) -> Iterator[CheckResult]:
-    lag, most = read_lag(config, server), get_settings().events.length
+def _lag(config: JobConfig, server: Server, connection: str) -> Iterator[CheckResult]:
+    lag, most = read_lag(config, server, connection), get_settings().events.length
     more_often = "Run the archive more often, or raise RSMQ['EVENTS']['MAX_LENGTH']."
     if lag.lost_unseen:
         text = f"{lag.lost_unseen:,} events were trimmed before they were archived"

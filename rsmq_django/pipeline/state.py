@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,14 @@ from django.db.models import Max, Q
 
 from ..conf.settings import get_settings
 from ..core import Client
+from ..core.errors import RsmqError
 from ..core.keys import events_key
 from ..core.stats.events import state as read_log_state
 from ..core.transport.streams import first_after, id_order, position_of
 from ..queues import get_client
 from ..spark.archive import READER
 from ..spark.runs import StepRun
+from .config import archived_connections
 
 if TYPE_CHECKING:
     from .models import PipelineRun
@@ -72,8 +74,30 @@ def log_state(client: Client, *, after: str | None = None) -> LogHealth:
 
 
 def project_log() -> LogHealth:
-    """Return the state of the log that this project archives. Raises RsmqError when Redis does not answer."""
-    return log_state(get_client(get_settings().pipeline.connection))
+    """Return the state of the logs that this project archives, of each figure the worst one.
+
+    Logs whose server does not answer are left out. Raises RsmqError when none does.
+    """
+    found: list[LogHealth] = []
+    for alias in archived_connections():
+        try:
+            found.append(log_state(get_client(alias)))
+        except RsmqError as error:
+            refused = error
+    if not found:
+        raise refused
+    return worst_log(found)
+
+
+def worst_log(logs: Sequence[LogHealth]) -> LogHealth:
+    """Return the worst of each figure, and all events."""
+    return LogHealth(
+        lag_s=max(log.lag_s for log in logs),
+        length=sum(log.length for log in logs),
+        fill=max(log.fill for log in logs),
+        clock_s=max((log.clock_s for log in logs), key=abs),
+        ahead_s=max(log.ahead_s for log in logs),
+    )
 
 
 # -- Runs -------------------------------------------------------------------------------------------------------------

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..core.keys import events_key
 from ..core.transport.streams import BEGINNING, readers_key, trim
+from .errors import AlreadyRunning, DataLoss, LogsFailed, as_our_error, brief
 from .lake import Lake
 from .lock import RunLock
 from .log import Offsets, StreamLog
-from .options import Options
+from .options import Options, named_log
 from .schemas import EVENTS
 from .server import Server
 from .session import batch_options
@@ -33,6 +35,8 @@ class ArchiveJob:
     #: Seconds between batches; None archives the current events and ends.
     every_s: float | None = None
     accept_reset: bool = False
+    #: Name of the connection; "" for the first one.
+    connection: str = ""
     #: Called with the rows that were archived so far, after each batch and each turn.
     on_progress: Callable[[int], None] = lambda rows: None
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -56,6 +60,7 @@ class ArchiveJob:
     def transfer(self) -> None:
         """Archive without the lock."""
         options = Options.read({"kind": "events", **batch_options(self.spark), **self.source})
+        options = replace(options, connection=self.connection)
         log = StreamLog(options, options.streams)
         transfer = StreamTransfer(
             self.spark, self.lake, EVENTS, options, log, self.trim,
@@ -69,6 +74,7 @@ class ArchiveJob:
                 if self.every_s is None or self.stopped.wait(self.every_s):
                     return
         finally:
+            self.accept_reset = transfer.accept_reset
             log.server.close()
 
     def trim(self, offsets: Offsets, result: Transferred) -> None:
@@ -77,3 +83,29 @@ class ArchiveJob:
             if end["id"] != BEGINNING:
                 call = trim(stream, readers_key(stream), reader=READER, finished_id=end["id"], log=end["log"])
                 result.trimmed += self.server.run(call)
+
+
+def archive_logs(jobs: Sequence[ArchiveJob], *, every_s: float | None, stopped: threading.Event) -> None:
+    """Run the archive of each log. One that fails stops no other; its error is raised when all had their turn."""
+    if len(jobs) == 1:
+        jobs[0].every_s = every_s
+        jobs[0].run()
+        return
+    while True:
+        failed: dict[str, Exception] = {}
+        for job in jobs:
+            try:
+                job.run()
+            except Exception as raised:  # whatever it is, the other logs are archived
+                failed[named_log(job.connection, events_key(job.server.namespace))] = as_our_error(raised)
+        if failed:
+            raise _failure_of(failed)
+        if every_s is None or stopped.wait(every_s):
+            return
+
+
+def _failure_of(failed: Mapping[str, Exception]) -> Exception:
+    kinds = {type(error) for error in failed.values()}
+    if kinds in ({AlreadyRunning}, {DataLoss}):  # these have exit codes
+        return kinds.pop()("; ".join(f"{error}" for error in failed.values()))
+    return LogsFailed("; ".join(f"{name}: {brief(error)}" for name, error in failed.items()))

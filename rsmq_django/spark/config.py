@@ -34,6 +34,8 @@ class JobConfig:
     url_env: str = DEFAULT_URL_VARIABLE
     #: Dotted path of a credential provider; it is imported on the driver and on each executor.
     credential_provider: str = ""
+    #: Name of a connection -> options of the source, for each further log that is archived.
+    logs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     #: More options of the source, such as failOnDataLoss.
     source: Mapping[str, str] = field(default_factory=dict)
     #: Queue -> {"success": 0.999, "wait_p95_ms": 2000}.
@@ -72,6 +74,10 @@ class JobConfig:
         """Return the options of the data source for Spark."""
         given = {"credentialProvider": self.credential_provider} if self.credential_provider else {}
         return {"urlEnv": self.url_env, "ns": self.namespace, **given, **self.source, **more}
+
+    def sources(self) -> dict[str, dict[str, str]]:
+        """Return the options of the source for each log that is archived; the name of the first one is empty."""
+        return {"": self.options()} | {name: {**given, **self.source} for name, given in self.logs.items()}
 
     def find_lake(self) -> Lake:
         """Return the lake."""

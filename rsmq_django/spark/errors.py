@@ -41,6 +41,10 @@ class JobIncomplete(PipelineError):
     """A bulk job published fewer rows than it staged."""
 
 
+class LogsFailed(PipelineError):
+    """Some logs were not archived; the others were."""
+
+
 class AlreadyRunning(PipelineError):
     """Another run of this step is active."""
 

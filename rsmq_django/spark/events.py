@@ -41,14 +41,14 @@ class EventLogReader:
     def read(self, part: StreamRange) -> Iterator[Rows]:
         """Yield the rows of a range in chunks."""
         for entries in self.log.entries(part):
-            yield rows(part.stream, entries, log=part.log)
+            yield rows(self.log.options.log_name(part.stream), entries, log=part.log)
 
 
-def rows(stream: str, entries: list[Entry], *, log: str = "") -> Rows:
-    """Return entries of a log as columns."""
+def rows(name: str, entries: list[Entry], *, log: str = "") -> Rows:
+    """Return entries of a log as columns, with its name."""
     ids = [entry_id.decode("ascii") for entry_id, _ in entries]
     table: Rows = {
-        "shard": [stream] * len(entries),
+        "shard": [name] * len(entries),
         "entry_id": ids,
         "event_at": [int(entry_id.partition("-")[0]) * 1000 for entry_id in ids],
         "log": [log or None] * len(entries),

@@ -12,22 +12,22 @@ import datetime as dt
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
 from . import steps
-from .archive import ArchiveJob
+from .archive import ArchiveJob, archive_logs
 from .config import JobConfig
 from .drained import drain_queue
 from .lock import RunLock
+from .options import Options
 from .progress import OnProgress, say_nothing
 from .rollup import StepResult, rollup
 from .runs import DONE, LOST_DATA, StepRun, record, save, status_of
 from .session import start_session
-from .transfer import Transferred
 
 __all__ = ["Pipeline", "run_steps"]
 
@@ -72,33 +72,37 @@ class Pipeline:
     # -- Steps --------------------------------------------------------------------------------------------------------
 
     def _archive(self, run: StepRun) -> None:
-        server = self.config.server()
-        job = ArchiveJob(
-            self.spark,
-            self.config.find_lake(),
-            server,
-            # Entries that were trimmed unread are lost; a refusal would only lose more.
-            {"failOnDataLoss": "false"} | self.config.options(),
-            every_s=self.every_s,
-            accept_reset=self.accept_reset,
-            stopped=self.stopped,
-        )
+        jobs = [self._archive_job(name, source) for name, source in self.config.sources().items()]
         begun = saved = time.monotonic()
 
-        def note(rows: int) -> None:
+        def note(_rows: int) -> None:
             nonlocal saved
-            self.on_progress("archive", rows, self.backlog)
-            _note_archived(run, job.result)
+            _note_archived(run, jobs)
+            self.on_progress("archive", run.rows_in, self.backlog)
             if self.every_s is not None and (now := time.monotonic()) >= saved + SAVE_EVERY_S:
                 run.seconds, saved = round(now - begun, 3), now
-                save(job.lake, run)
+                save(self.config.find_lake(), run)
 
-        job.on_progress = note
+        for job in jobs:
+            job.on_progress = note
         try:
-            job.run()
+            archive_logs(jobs, every_s=self.every_s, stopped=self.stopped)
         finally:
-            server.close()
-            _note_archived(run, job.result)
+            for job in jobs:
+                job.server.close()
+            _note_archived(run, jobs)
+
+    def _archive_job(self, name: str, source: Mapping[str, str]) -> ArchiveJob:
+        return ArchiveJob(
+            self.spark,
+            self.config.find_lake(),
+            Options.read(source).server(),
+            # Entries that were trimmed unread are lost; a refusal would only lose more.
+            {"failOnDataLoss": "false", **source},
+            accept_reset=self.accept_reset,
+            connection=name,
+            stopped=self.stopped,
+        )
 
     def _rollup(self, run: StepRun) -> None:
         report = partial(self.on_progress, "rollup")
@@ -140,9 +144,11 @@ class Pipeline:
         run.rows_in, run.rows_out = result.rows_in, result.rows_out
 
 
-def _note_archived(run: StepRun, result: Transferred) -> None:
-    run.rows_in = run.rows_out = result.rows
-    run.lost, run.offsets = result.lost, result.offsets
+def _note_archived(run: StepRun, jobs: Sequence[ArchiveJob]) -> None:
+    results = [job.result for job in jobs]
+    run.rows_in = run.rows_out = sum(result.rows for result in results)
+    run.lost = sum(result.lost for result in results)
+    run.offsets = {name: offset for result in results for name, offset in result.offsets.items()}
     run.exit_code = LOST_DATA if run.lost else DONE
 
 

@@ -65,6 +65,8 @@ class Options:
     end_at: str = "+"
     start_index: int = 1
     end_index: int | None = None
+    #: Connection of the log, in its rows and marks; "" for the first one of a pipeline.
+    connection: str = ""
     #: How long to wait for an unavailable server.
     patience_s: float = 30.0
 
@@ -93,6 +95,10 @@ class Options:
         provider = find_provider(self.credential_provider) if self.credential_provider else None
         return Server(self.url, namespace=self.namespace, patience_s=self.patience_s, credential_provider=provider)
 
+    def log_name(self, stream: str) -> str:
+        """Return the name of a log in the lake: servers may have streams of the same name."""
+        return named_log(self.connection, stream)
+
     def _checked(self) -> Options:
         if self.kind == "drain" and not self.queues:
             raise WrongOption("kind=drain needs the option queue: the queues to drain")
@@ -101,6 +107,11 @@ class Options:
         if self.kind == "events" and not self.streams:
             return replace(self, streams=(events_key(self.namespace),))
         return self
+
+
+def named_log(connection: str, stream: str) -> str:
+    """Return the name of a log in the lake."""
+    return f"{connection}#{stream}" if connection else stream
 
 
 def _find_url(texts: Mapping[str, str]) -> str:

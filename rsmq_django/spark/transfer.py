@@ -93,7 +93,7 @@ class StreamTransfer:
                 return True  # a log was created or replaced meanwhile: its offset may be in the table
             files = self._write(table, self.log.ranges(begin, end))
             self.log.count_lost(begin, end, sum(file.rows for file in files))
-            table.commit(files, marks=_marks(begin, end))
+            table.commit(files, marks=self._marks(begin, end))
             if opened > self.durable:  # of another run, which may have died before it synced its commit
                 table.sync(after=self.durable)
             self.durable = opened + 1
@@ -117,8 +117,15 @@ class StreamTransfer:
         answers: Iterable[list[DataFile]] = context.parallelize(parts, max(1, len(parts))).map(work).collect()
         return [file for files in answers for file in files]
 
+    def _marks(self, begin: Offsets, end: Offsets) -> dict[str, int]:
+        marks: dict[str, int] = {}
+        for stream in end:
+            if end[stream] != begin[stream]:
+                marks |= marks_of(stream, end[stream], name=self.options.log_name(stream))
+        return marks
+
     def _release(self, offsets: Offsets) -> None:
-        self.result.offsets = offsets
+        self.result.offsets = {self.options.log_name(stream): offset for stream, offset in offsets.items()}
         self.release(offsets, self.result)
 
 
@@ -152,17 +159,15 @@ def is_latest_log(table: Table, stream: str, log: str) -> bool:
     return table.mark(f"{stream}/log") in (None, _number_of(log))
 
 
-def marks_of(stream: str, end: Offset) -> dict[str, int]:
-    """Return the marks for an offset. Both parts of an id are numbers of 64 bits, as is a mark."""
+def marks_of(stream: str, end: Offset, *, name: str = "") -> dict[str, int]:
+    """Return the marks for an offset. Both parts of an id are numbers of 64 bits, as is a mark.
+
+    Positions are known by the identity of the log, so they stay when its connection gets another name.
+    """
     ms, number = id_order(end["id"])
     values = {"ms": ms, "number": number, "added": end["n"], "lost": end["lost"]}
     marks = {_mark(stream, end["log"], what): value for what, value in values.items()}
-    return marks | {f"{stream}/log": _number_of(end["log"])}
-
-
-def _marks(begin: Offsets, end: Offsets) -> dict[str, int]:
-    changed = [stream for stream in end if end[stream] != begin[stream]]
-    return {name: value for stream in changed for name, value in marks_of(stream, end[stream]).items()}
+    return marks | {f"{name or stream}/log": _number_of(end["log"])}
 
 
 def _mark(stream: str, log: str, what: str) -> str:

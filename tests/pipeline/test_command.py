@@ -19,8 +19,10 @@ from rsmq_django.core.topic import Topic
 from rsmq_django.core.transport.streams import name_log
 from rsmq_django.management.commands import rsmq_pipeline
 from rsmq_django.management.commands.rsmq_pipeline import Command
+from rsmq_django.pipeline.config import archived_connections, url_variable
 from rsmq_django.pipeline.health import java_version
 from rsmq_django.pipeline.models import CapacityAdvice, TaskHour
+from rsmq_django.pipeline.state import project_log
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.bulk import BulkSender
 from rsmq_django.spark.config import JobConfig
@@ -385,36 +387,84 @@ def test_status_of_several_steps_is_that_of_the_worst(codes: list[int], status: 
     assert status_of(StepRun("archive", "", exit_code=code) for code in codes) == status
 
 
-def test_connections_whose_events_are_not_archived_are_named(pipeline, settings, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rsmq_pipeline, "_require_spark", lambda: None)
+@pytest.fixture
+def spread(settings: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Queues, shards and reliable queues on several connections."""
     url = settings.RSMQ["CONNECTIONS"]["default"]["URL"]
-    connections = {name: {"URL": url, "NAMESPACE": name} for name in ("media", "mail", "unused")}
-    queues = {"default": {}, "video": {"CONNECTION": "media"}, "letters": {"CONNECTION": "mail"}}
-    sentence = "the events of queues on mail, media are not archived: the pipeline reads the log of default only"
-    assert sentence not in pipeline("doctor")[1]
-    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": url}} | connections, "QUEUES": queues}
-    monkeypatch.setattr(Pipeline, "run", lambda self, step: StepRun(step, "2026-11-18T12:00:00+00:00"))
+    connections = {name: {"URL": url, "NAMESPACE": name} for name in ("default", "media", "orders", "unused")}
+    for alias in ("media", "media.1", "orders"):  # the command sets them
+        monkeypatch.setenv(url_variable(alias), url)
+    settings.RSMQ = {
+        "CONNECTIONS": connections | {"same": connections["default"]},
+        "QUEUES": {"letters": {"CONNECTION": "same"}, "video": {"CONNECTION": "media", "SHARDS": 2}},
+        "RELIABLE": {"payments": {"CONNECTION": "orders"}, "refunds": {}},
+    }
+    return settings.RSMQ
 
-    assert sentence in pipeline("archive")[1]
+
+def test_logs_of_all_queues_are_archived_or_the_chosen_ones(pipeline, settings: Any, spread: dict[str, Any]):
+    assert archived_connections() == ["default", "media", "media.1", "orders"]
+    assert "are not archived" not in pipeline("doctor")[1]
+    logs = json.loads(pipeline("config")[1])["logs"]
+    assert logs["media.1"] == {"urlEnv": "RSMQ_REDIS_URL_media_2e1", "ns": "media-1"}
+
+    settings.RSMQ = spread | {"PIPELINE": {"CONNECTIONS": ["orders"]}}
+
+    assert archived_connections() == ["default", "orders"]
+    assert list(json.loads(pipeline("config")[1])["logs"]) == ["orders"]
+    settings.RSMQ = spread | {"EVENTS": {"RECORD": "off"}}
+    assert archived_connections() == ["default"]
+
+
+def test_connections_whose_events_are_not_archived_are_named(
+    pipeline, settings: Any, spread: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(rsmq_pipeline, "_require_spark", lambda: None)
+    monkeypatch.setattr(Pipeline, "run", lambda self, step: StepRun(step, "2026-11-18T12:00:00+00:00"))
+    settings.RSMQ = spread | {"PIPELINE": {"CONNECTION": "media", "CONNECTIONS": ["orders"]}}
+    sentence = "the events of queues on default, media.1, same are not archived: the pipeline reads the log of "
+
+    assert f"{sentence}media, orders only" in pipeline("archive")[1]
     assert sentence not in pipeline("rollup")[1]
     assert sentence in pipeline("doctor")[1]
     settings.RSMQ = settings.RSMQ | {"EVENTS": {"RECORD": "off"}}
     assert sentence not in pipeline("doctor")[1]
 
 
-def test_shards_and_reliable_queues_whose_events_are_not_archived_are_named(pipeline, settings):
-    url = settings.RSMQ["CONNECTIONS"]["default"]["URL"]
-    connections = {name: {"URL": url, "NAMESPACE": name} for name in ("default", "media", "orders")}
-    queues = {"clicks": {"SHARDS": 3}, "video": {"CONNECTION": "media", "SHARDS": 2}}
-    settings.RSMQ = {
-        "CONNECTIONS": connections,
-        "QUEUES": queues,
-        "RELIABLE": {"payments": {"CONNECTION": "orders"}, "refunds": {}},
-    }
+def test_status_and_doctor_tell_the_lag_of_each_log(
+    pipeline, settings: Any, spread: dict[str, Any], server: PrivateServer
+):
+    for stream, count in (("default::events", 5), ("media-1::events", 7)):
+        for _ in range(count):
+            server.redis.xadd(stream, {"e": "x"})
 
-    said = pipeline("doctor")[1]
+    code, status = pipeline("status")
+    figures = json.loads(pipeline("status", json=True)[1])
+    doctor = pipeline("doctor")[1]
+    planned = pipeline("archive", dry_run=True)[1]
 
-    assert "the events of queues on default.1, default.2, media, media.1, orders are not archived" in said
+    assert code == 0
+    assert "\n5 events not archived yet" in f"\n{status}" and "\nmedia.1: 7 events not archived yet" in status
+    assert "\nmedia: 0 events not archived yet; the log is 0% full" in status
+    assert figures["lag"] == 12
+    assert "media.1: 7 events not archived yet" in doctor
+    assert "archive: 12 events" in planned
+
+
+def test_status_of_the_other_logs_is_told_when_a_server_does_not_answer(
+    pipeline, settings: Any, spread: dict[str, Any], server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.spark.server.FIRST_PAUSE_S", 9.0)
+    server.redis.xadd("default::events", {"e": "x"})
+    gone = spread["CONNECTIONS"] | {"media": {"URL": "unix:///nonexistent/socket", "NAMESPACE": "media"}}
+    settings.RSMQ = spread | {"CONNECTIONS": gone}
+
+    code, said = pipeline("status")
+
+    assert code == 1
+    assert "1 event" in said and "media: " in said and "orders: 0 events" in said
+    assert project_log().length == 1
+    assert "media.1: " in pipeline("doctor")[1]
 
 
 def test_drain_without_yes_is_a_dry_run(pipeline, server: PrivateServer):

@@ -19,13 +19,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
 from ...conf.settings import get_settings
-from ...core.errors import RsmqError
+from ...core.errors import RedisFailure, RsmqError
 from ...core.queue.queue import list_queues
 from ...core.texts import printable, printable_lines
 from ...core.transport.handshake import set_process_role
-from ...pipeline.config import export_address, find_lake, job_config, require_tables
+from ...pipeline.config import archived_connections, export_address, find_lake, job_config, require_tables
 from ...pipeline.dry_run import DRY_RUNS, StepOptions
-from ...pipeline.health import Lag, as_age, examine, find_java, not_archived, read_lag, unarchived_connections
+from ...pipeline.health import Lag, as_age, examine, find_java, not_archived, read_lag, together, unarchived_connections
 from ...pipeline.meter import Meter
 from ...pipeline.state import steps_of
 from ...queues import get_client
@@ -188,7 +188,7 @@ class Command(SuggestingCommand):
             accept_reset=self.options["accept_reset"],
             lease_s=self.options["lease"],
             on_progress=meter,
-            backlog=read_lag(config, _server(config)).entries if meter.is_shown and "archive" in names else None,
+            backlog=self._backlog(config) if meter.is_shown and "archive" in names else None,
         )
         if self.options["continuous"]:
             stop_on_signals(pipeline.stopped)
@@ -204,6 +204,12 @@ class Command(SuggestingCommand):
         finally:
             pipeline.close()
         return status_of(runs)
+
+    def _backlog(self, config: JobConfig) -> int | None:
+        try:
+            return sum(read_lag(config, server, name).entries for name, server in _servers().items())
+        except RsmqError:  # the archive says so
+            return None
 
     def _one(self, name: str, pipeline: Pipeline, config: JobConfig) -> StepRun:
         own: dict[str, Callable[[StepRun], None]] = {
@@ -287,7 +293,7 @@ class Command(SuggestingCommand):
     def _dry_run(self, step: str, config: JobConfig) -> int:
         export_address()
         step_options = StepOptions(
-            config, _server(config), self.options["since"], _names(self.options["queue"]), self.options["what"]
+            config, _servers(), self.options["since"], _names(self.options["queue"]), self.options["what"]
         )
         for name in RUN if step == "run" else (step,):
             for line in DRY_RUNS[name](step_options):
@@ -298,14 +304,18 @@ class Command(SuggestingCommand):
     # -- Status ------------------------------------------------------------------------------------------------------
 
     def _status(self, config: JobConfig) -> int:
-        lag = read_lag(config, _server(config))
+        lags, unread = self._lags(config)
+        lag = together(list(lags.values()))
         runs = read_runs(config.find_lake())
-        code = FAILED if lag.is_reset else LOST_DATA if lag.lost_unseen else DONE
+        code = FAILED if lag.is_reset or unread else LOST_DATA if lag.lost_unseen else DONE
         if self.options["json"]:
             self._status_as_json(lag, runs)
             return code
-        oldest = f", the oldest for {as_age(lag.log.lag_s)}" if lag.entries else ""
-        self.stdout.write(f"{lag.entries:,} events not archived yet{oldest}; the log is {lag.log.fill:.0%} full")
+        for name, each in lags.items():
+            prefix = f"{name}: " if name else ""
+            oldest = f", the oldest for {as_age(each.log.lag_s)}" if each.entries else ""
+            state = f"{each.entries:,} events not archived yet{oldest}; the log is {each.log.fill:.0%} full"
+            self.stdout.write(printable(f"{prefix}{state}"))
         if lag.is_reset:
             self.stdout.write(self.style.ERROR("the log no longer contains the archive's position, see doctor"))
         if lag.lost_unseen:
@@ -315,6 +325,19 @@ class Command(SuggestingCommand):
             started = f"{dt.datetime.fromisoformat(run.started_at):%Y-%m-%d %H:%M:%S} UTC"
             self.stdout.write(f"{name:10} {started} {run.seconds:8.1f} s  {printable(state)}")
         return code
+
+    def _lags(self, config: JobConfig) -> tuple[dict[str, Lag], bool]:
+        """Return the lag of each log, and whether a server did not answer, which is an error if none does."""
+        found, failed = {}, None
+        for name, server in _servers().items():
+            try:
+                found[name] = read_lag(config, server, name)
+            except RedisFailure as error:
+                failed = error
+                self.stderr.write(self.style.ERROR(printable_lines(f"{name or 'Redis'}: {error}")))
+        if failed and not found:
+            raise failed
+        return found, failed is not None
 
     def _status_as_json(self, lag: Lag, runs: list[StepRun]) -> None:
         state = {"lag": lag.entries, "lag_s": round(lag.log.lag_s, 3), "log_fill": lag.log.fill}
@@ -327,7 +350,7 @@ class Command(SuggestingCommand):
     def _doctor(self, config: JobConfig) -> int:
         worst = DONE
         styles = {"ok": self.style.SUCCESS, "warning": self.style.WARNING, "problem": self.style.ERROR}
-        for finding in examine(config, _server(config)):
+        for finding in examine(config, _servers()):
             self.stdout.write(f"{styles[finding.state](f'{finding.state:8}')} {printable(finding.text)}")
             if finding.hint:
                 self.stdout.write(f"         {printable(finding.hint)}")
@@ -398,11 +421,21 @@ def _refuse_unknown_queues(server: Server, names: tuple[str, ...]) -> None:
         raise CommandError(f"no queue is named {', '.join(unknown)}; there are {there_are or 'none'}", returncode=2)
 
 
+def _servers() -> dict[str, Server]:
+    """Return the server of each archived log; the name of the first one is empty."""
+    first, *others = archived_connections()
+    return {"": _server_of(first)} | {alias: _server_of(alias) for alias in others}
+
+
 def _server(config: JobConfig) -> Server:
-    client = get_client(get_settings().pipeline.connection)
+    return _server_of(get_settings().pipeline.connection)
+
+
+def _server_of(alias: str) -> Server:
+    client = get_client(alias)
     return Server(
         client.connection.url,
-        namespace=config.namespace,
+        namespace=client.namespace,
         patience_s=5,
         credential_provider=client.connection.credential_provider,
     )

@@ -1,0 +1,164 @@
+"""Several event logs in one lake: of other servers, of other namespaces, and while one server does not answer."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from rsmq_django.spark.archive import ArchiveJob
+from rsmq_django.spark.config import JobConfig
+from rsmq_django.spark.job import Pipeline
+from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.options import DEFAULT_URL_VARIABLE
+from rsmq_django.spark.runs import StepRun
+from rsmq_django.spark.schemas import EVENTS
+from rsmq_django.spark.transfer import is_latest_log, read_offset
+from tests.redis_server import PrivateServer
+from tests.spark.plain import PlainSpark, archive_job
+from tests.spark.samples import STREAM, log_events
+
+MEDIA, SHARD = f"media#{STREAM}", "default.1#rsmq-1::events"
+
+
+@pytest.fixture
+def lake(tmp_path) -> Lake:
+    return Lake.at(tmp_path / "lake")
+
+
+@pytest.fixture
+def media(server: PrivateServer) -> redis.Redis:
+    """A database of its own, which is as good as another server: the log has the same key."""
+    return redis.Redis.from_url(f"{server.url}?db=1")
+
+
+@pytest.fixture
+def archive(lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StepRun]:
+    """Run the step for the logs of two servers, and of a shard on the first one."""
+    monkeypatch.setenv(DEFAULT_URL_VARIABLE, server.url)
+    monkeypatch.setenv("MEDIA_URL", f"{server.url}?db=1")
+    logs = {
+        "media": {"urlEnv": "MEDIA_URL", "ns": "rsmq"},
+        "default.1": {"urlEnv": DEFAULT_URL_VARIABLE, "ns": "rsmq-1"},
+    }
+
+    def run(**more: Any) -> StepRun:
+        pipeline = Pipeline(JobConfig(lake=str(lake.root), logs=logs, source={"patienceS": "0"}), **more)
+        pipeline.__dict__["spark"] = PlainSpark()
+        return pipeline.run("archive")
+
+    return run
+
+
+def rows_of(lake: Lake) -> Counter[str]:
+    rows = lake.open(EVENTS).read(names=["shard", "log", "entry_id"]).to_pylist()
+    assert len({(row["log"], row["entry_id"]) for row in rows}) == len(rows), "each once"
+    return Counter(row["shard"] for row in rows)
+
+
+def log_in_all(server: PrivateServer, media: redis.Redis) -> None:
+    log_events(server.redis, 100)
+    log_events(media, 200)
+    server.redis.rename(STREAM, "kept")
+    log_events(server.redis, 300)
+    server.redis.rename(STREAM, "rsmq-1::events")
+    server.redis.rename("kept", STREAM)
+
+
+def test_each_log_is_archived_once_under_its_name_and_trimmed(archive, lake: Lake, server: PrivateServer, media):
+    log_in_all(server, media)
+
+    first, second = archive(), archive()
+
+    assert (first.error, first.rows_out, second.rows_out) == ("", 600, 0)
+    assert rows_of(lake) == {STREAM: 100, MEDIA: 200, SHARD: 300}
+    assert set(first.offsets) == set(second.offsets) == {STREAM, MEDIA, SHARD}
+    assert [server.redis.xlen(STREAM), media.xlen(STREAM), server.redis.xlen("rsmq-1::events")] == [0, 0, 0]
+    table = lake.open(EVENTS)
+    assert is_latest_log(table, STREAM, first.offsets[STREAM]["log"])
+    assert is_latest_log(table, MEDIA, first.offsets[MEDIA]["log"])
+
+
+def test_server_that_does_not_answer_stops_no_other_one(archive, lake: Lake, server: PrivateServer, media, monkeypatch):
+    log_in_all(server, media)
+    monkeypatch.setenv("MEDIA_URL", "unix:///nonexistent/socket")
+    failed, before = archive(), rows_of(lake)
+    monkeypatch.setenv("MEDIA_URL", f"{server.url}?db=1")
+    log_events(server.redis, 10)
+
+    good = archive()
+
+    assert (failed.exit_code, failed.rows_out, before) == (1, 400, {STREAM: 100, SHARD: 300})
+    assert failed.error.startswith(f"LogsFailed: {MEDIA}: ConnectionFailed: ")
+    assert (good.exit_code, good.rows_out) == (0, 210)
+    assert rows_of(lake) == {STREAM: 110, MEDIA: 200, SHARD: 300}
+
+
+def test_run_that_dies_between_two_logs_is_continued_by_the_next(
+    archive, lake: Lake, server: PrivateServer, media, monkeypatch
+):
+    log_in_all(server, media)
+    run = ArchiveJob.run
+
+    def die_at_the_second(job: ArchiveJob) -> Any:
+        if job.connection:
+            raise KeyboardInterrupt
+        return run(job)
+
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(ArchiveJob, "run", die_at_the_second)
+        archive()
+    died = rows_of(lake)
+
+    assert archive().rows_out == 500
+    assert died == {STREAM: 100}
+    assert rows_of(lake) == {STREAM: 100, MEDIA: 200, SHARD: 300}
+
+
+def test_lost_events_of_all_logs_are_counted(archive, server: PrivateServer, media):
+    log_in_all(server, media)
+    archive()
+    log_events(server.redis, 50)
+    log_events(media, 50)
+    server.redis.xtrim(STREAM, maxlen=40, approximate=False)
+    media.xtrim(STREAM, maxlen=30, approximate=False)
+
+    run = archive()
+
+    assert (run.exit_code, run.rows_out, run.lost) == (3, 70, 30)
+
+
+def test_continuous_run_takes_the_logs_in_turn(archive, lake: Lake, server: PrivateServer, media, monkeypatch):
+    log_in_all(server, media)
+    rounds = []
+
+    class Stopped:
+        def is_set(self) -> bool:
+            return False
+
+        def wait(self, seconds: float) -> bool:
+            rounds.append(seconds)
+            log_events(media, 5)
+            return len(rounds) == 3
+
+    run = archive(every_s=7.0, stopped=Stopped())
+
+    assert (run.error, rounds, run.rows_out) == ("", [7.0] * 3, 610)
+    assert rows_of(lake) == {STREAM: 100, MEDIA: 210, SHARD: 300}
+
+
+def test_log_whose_connection_got_another_name_is_continued(lake: Lake, server: PrivateServer):
+    log_events(server.redis, 100)
+    job = archive_job(lake, url=server.url)
+    job.connection = "media"
+    job.transfer()
+    log_events(server.redis, 20)
+
+    again = archive_job(lake, url=server.url)
+    again.transfer()
+
+    assert again.result.rows == 20
+    assert rows_of(lake) == {STREAM: 20, MEDIA: 100}
+    log = again.result.offsets[STREAM]["log"]
+    assert read_offset(lake.open(EVENTS), STREAM, log)["n"] == 120
