@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ CONTRIB = ROOT / "contrib"
 RULES = CONTRIB / "prometheus" / "rsmq.rules.yml"
 DASHBOARD = CONTRIB / "grafana" / "rsmq.json"
 PROMTOOL = shutil.which("promtool")
+SYSTEMD = shutil.which("systemd-analyze")
 NEEDS_PROMTOOL = pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing (Debian: apt-get install prometheus)")
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 #: Alerts that must not be lost.
@@ -358,6 +360,19 @@ def test_units_start_commands_of_this_package_with_options_that_they_have(path: 
 
     assert module.exists()
     assert [each for each in arguments if each.startswith("--") and each not in options] == []
+
+
+@pytest.mark.parametrize("path", sorted(CONTRIB.glob("systemd/*.service")), ids=lambda path: path.name)
+@pytest.mark.skipif(SYSTEMD is None, reason="systemd-analyze is missing (Debian: apt-get install systemd)")
+def test_systemd_accepts_the_units(path: Path, tmp_path: Path) -> None:
+    unit = tmp_path / path.name
+    unit.write_text(path.read_text("utf-8").replace("/srv/shop/.venv/bin/python", sys.executable), "utf-8")
+
+    done = subprocess.run([str(SYSTEMD), "verify", "--man=no", unit], capture_output=True, text=True)
+
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert path.name not in said
 
 
 def test_unit_of_the_worker_is_the_one_of_the_documentation() -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -55,6 +56,22 @@ def test_board_shows_how_punctual_the_airlines_were_once_the_day_is_reported(bro
 
     shown = re.findall(r'<abbr title="([^"]+)">\w\w</abbr></b> (\d+) %', page(browser))
     assert shown == [("United Air Lines Inc.", "75"), ("American Airlines Inc.", "33")]
+
+
+def test_tracker_has_a_bar_that_its_policy_allows(browser: Client, make_flight: Any) -> None:
+    make_flight()
+    answer = browser.post(reverse("flightboard:track"), {"flight": "UA1545", "day": "2013-01-01"}, follow=True)
+
+    html = answer.content.decode()
+    assert answer["Content-Security-Policy"].startswith("default-src 'self'; ")
+    assert re.search(r"<rsmq-task-progress\b", html)
+    assert not re.search(r"<script(?![^>]*\ssrc=)|<style|\son\w+=|\sstyle=", html), "what the policy would refuse"
+    loaded = re.findall(r'<(?:script|link)\b[^>]*\b(?:src|href)="([^"]+)"', html)
+    assert any("progress" in address for address in loaded)
+    assert all(address.startswith("/") for address in loaded)
+    source = re.search(r'data-src="([^"]+)"', html)
+    assert source is not None
+    assert browser.get(unescape(source[1])).status_code == 200
 
 
 def test_board_shows_the_depth_of_the_queues_in_one_round_trip(
