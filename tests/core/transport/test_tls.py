@@ -158,3 +158,10 @@ def test_another_host_name_is_refused_unless_names_are_not_checked(proxy: TlsPro
     unchecked = connection(proxy, client_options | {"ssl_check_hostname": "False"})
     assert unchecked.exchange([("PING",)]) == [b"PONG"]
     unchecked.close()
+
+
+def test_server_whose_certificate_is_not_required_may_have_any_name(proxy: TlsProxy, client_options: dict[str, str]):
+    trusting = connection(proxy, client_options | {"ssl_cert_reqs": "none"}, host="127.0.0.1")
+
+    assert trusting.exchange([("PING",)]) == [b"PONG"]
+    trusting.close()
