@@ -155,7 +155,7 @@ def as_moment(when: datetime | None, now_ms: float | None = None) -> SafeString:
     `live.js` keeps the second part up to date without asking the server. `now_ms` is the clock of the server that the
     time comes from; without it, this machine's.
     """
-    if when is None:
+    if not when:  # "" is what Django's filter utc makes of None
         return NOTHING
     local = _localized(when)
     return format_html(
@@ -188,7 +188,9 @@ def until(seconds: float | None, now_ms: float) -> SafeString:
 
 def _localized(when: datetime) -> datetime:
     aware = when if timezone.is_aware(when) else timezone.make_aware(when, timezone.get_default_timezone())
-    return timezone.localtime(aware)
+    return (
+        timezone.localtime(aware) if getattr(when, "convert_to_local_time", True) else aware
+    )  # see Django's filter utc
 
 
 @cache

@@ -122,12 +122,12 @@ class QueueAdmin(LiveAdmin):
         """Return when the next lease or delay ends."""
         return until(queue.next_due_s, queue.now_ms)
 
-    @admin.display(description=gettext_lazy("sent/min"))
+    @admin.display(description=gettext_lazy("sent per min"))
     def sent_rate(self, queue: Queue) -> str:
         """Return how many messages a minute came in lately."""
         return as_rate(queue.past.sent_per_min if queue.past else None)
 
-    @admin.display(description=gettext_lazy("processed/min"))
+    @admin.display(description=gettext_lazy("processed per min"))
     def handled_rate(self, queue: Queue) -> str:
         """Return how many attempts a minute ended lately."""
         return as_rate(queue.past.handled_per_min if queue.past else None)

@@ -5,11 +5,14 @@ They read the tables only, so they need neither Redis nor Spark; the redrive of 
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -54,7 +57,7 @@ class TaskHistoryAdmin(HistoryAdmin):
         rows = table_rows(request, history.task_totals(**about), form.cleaned_data.get("q", ""))
         if request.GET.get("format") in FORMATS:
             return download(request.GET["format"], rows, asked)
-        anomalies = history.anomalies(since=asked.since, until=asked.until, limit=20)
+        anomalies = history.anomalies(queue=queue, task=task, since=asked.since, until=asked.until, limit=20)
         context = {
             "title": _("Task history"),
             "charts": charts_of(history.task_history(**about), asked.steps(now)),
@@ -94,6 +97,12 @@ def _measured(odd: Anomaly) -> tuple[str, str, str]:
     if odd.metric in names:
         return names[odd.metric], _shown_ms(odd.value / 1000), _shown_ms(odd.median / 1000)
     return odd.metric, as_figure(odd.value, ".3g"), as_figure(odd.median, ".3g")
+
+
+def _shown_time(time: dt.datetime, form: str) -> SafeString:
+    """Return a time, which narrow columns break after the date only."""
+    parts = f"{time:%Y-%m-%d {form}}".split()
+    return format_html('<span class="rsmq-time"><span>{}</span> <span>{}</span></span>', *parts)
 
 
 @admin.register(SloBurn)
@@ -172,9 +181,9 @@ class AnomalyAdmin(HistoryAdmin):
     @admin.display(description=gettext_lazy("hour (UTC)"), ordering="hour")
     def hour_in_utc(self, row: Anomaly) -> str:
         """Return the hour in the format of the history pages."""
-        return f"{row.hour:%Y-%m-%d %H:%M}"
+        return _shown_time(row.hour, "%H:%M")
 
-    @admin.display(description=gettext_lazy("measure"), ordering="metric")
+    @admin.display(description=gettext_lazy("metric"), ordering="metric")
     def measure(self, row: Anomaly) -> str:
         """Return the metric."""
         return _measured(row)[0]
@@ -214,10 +223,10 @@ class QueueDepthAdmin(HistoryAdmin):
         context = {"charts": charts, "spans": span_links(request), "is_still": True, **self.freshness()}
         return super().changelist_view(request, {**context, **(extra_context or {})})
 
-    @admin.display(description=gettext_lazy("sampled (UTC)"), ordering="taken_at")
+    @admin.display(description=gettext_lazy("taken at (UTC)"), ordering="taken_at")
     def taken_in_utc(self, row: QueueDepth) -> str:
         """Return the moment of the snapshot."""
-        return f"{row.taken_at:%Y-%m-%d %H:%M}"
+        return _shown_time(row.taken_at, "%H:%M")
 
     @admin.display(description=gettext_lazy("oldest ready"), ordering="oldest_age_us")
     def oldest(self, row: QueueDepth) -> str:
@@ -258,7 +267,7 @@ class PipelineRunAdmin(HistoryAdmin):
     @admin.display(description=gettext_lazy("started (UTC)"), ordering="started_at")
     def started_in_utc(self, run: PipelineRun) -> str:
         """Return when it began."""
-        return f"{run.started_at:%Y-%m-%d %H:%M:%S}"
+        return _shown_time(run.started_at, "%H:%M:%S")
 
     @admin.display(description=gettext_lazy("outcome"), ordering="exit_code")
     def outcome(self, run: PipelineRun) -> str:

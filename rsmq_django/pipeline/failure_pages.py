@@ -91,6 +91,7 @@ class FailureGroupAdmin(HistoryAdmin):
         groups = history.failure_groups(since=since, without=hidden, **asked)
         context = {
             "title": _("Failures"),
+            "span": span,
             "spans": span_links(request),
             "form": form,
             "is_filtered": any(asked.values()) or bool(muted and not hidden),

@@ -220,10 +220,17 @@ def capacity_advice() -> list[CapacityAdvice]:
     return list(CapacityAdvice.objects.filter(day=newest)) if newest else []
 
 
-def anomalies(*, since: dt.datetime | None = None, until: dt.datetime | None = None, limit: int = 100) -> list[Anomaly]:
-    """Return the anomalies, newest first."""
-    rows = Anomaly.objects.filter(hour__lt=until) if until else Anomaly.objects.all()
-    return list((rows.filter(hour__gte=since) if since else rows)[:limit])
+def anomalies(
+    *,
+    queue: str | None = None,
+    task: str | None = None,
+    since: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+    limit: int = 100,
+) -> list[Anomaly]:
+    """Return the anomalies of all tasks, a queue or a task, newest first."""
+    asked = {"queue": queue, "task": task, "hour__gte": since, "hour__lt": until}
+    return list(Anomaly.objects.filter(**{name: value for name, value in asked.items() if value})[:limit])
 
 
 def queue_depths(*, queue: str, since: dt.datetime | None = None) -> list[QueueDepth]:

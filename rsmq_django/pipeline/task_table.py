@@ -42,41 +42,53 @@ class Range:
         return hours_and_days(self.since, self.until or now, self.step)
 
 
+class UtcTimeField(forms.DateTimeField):
+    """A time in UTC, as the hours and days of the page are."""
+
+    widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": 1}, format="%Y-%m-%dT%H:%M:%S")
+
+    def to_python(self, value: Any) -> dt.datetime | None:
+        """Return the time, which is aware."""
+        with timezone.override(dt.UTC):
+            found = super().to_python(value)
+        return timezone.make_aware(found, dt.UTC) if found and timezone.is_naive(found) else found
+
+
 class TaskForm(forms.Form):
     """The search of the table, and a range of time in place of a period."""
 
     q = forms.CharField(label=gettext_lazy("Search"), required=False, max_length=200)
-    since = forms.DateTimeField(label=gettext_lazy("From"), required=False)
-    until = forms.DateTimeField(label=gettext_lazy("Until"), required=False)
+    since = UtcTimeField(label=gettext_lazy("From (UTC)"), required=False)
+    until = UtcTimeField(label=gettext_lazy("Until (UTC)"), required=False)
 
     def __init__(self, request: HttpRequest) -> None:
         super().__init__(request.GET)
         self.request = request
-        for name in ("since", "until"):
-            field: Any = self.fields[name]
-            field.widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": 1}, format="%Y-%m-%dT%H:%M:%S")
         self.others = [
             (name, value) for name, value in request.GET.items() if name not in self.fields and name != "format"
         ]
 
+    def clean(self) -> None:
+        """Refuse a range without a beginning, and one that ends before it."""
+        since, until = self.cleaned_data.get("since"), self.cleaned_data.get("until")
+        if until and not since and "since" not in self.errors:
+            self.add_error("since", _("A range needs a beginning."))
+        if since and since >= (until or timezone.now().astimezone(dt.UTC)):
+            self.add_error("since", _("This is after the end.") if until else _("This is in the future."))
+
     def range(self, now: dt.datetime) -> Range:
         """Return the wanted range; the chosen period without a valid one. Days are whole ones."""
-        self.is_valid()
-        since, until = (_aware(self.cleaned_data.get(name)) for name in ("since", "until"))
-        span = span_of(self.request)
-        if since is None or since >= (until or now):
+        if not self.has_range():
+            span = span_of(self.request)
             return Range(begin_of(span, now), None, SPANS[span][1])
+        since, until = self.cleaned_data["since"], self.cleaned_data["until"]
         if ((until or now) - since) <= dt.timedelta(hours=MOST_HOURS):
             return Range(since, until, "hour")
         return Range(_midnight(since), until and _midnight(until + dt.timedelta(days=1, microseconds=-1)), "day")
 
     def has_range(self) -> bool:
         """Return whether there is a valid range."""
-        return bool(self.cleaned_data.get("since"))
-
-
-def _aware(when: dt.datetime | None) -> dt.datetime | None:
-    return timezone.make_aware(when) if when is not None and timezone.is_naive(when) else when
+        return self.is_valid() and self.cleaned_data["since"] is not None
 
 
 def _midnight(when: dt.datetime) -> dt.datetime:
@@ -125,7 +137,7 @@ def headers(request: HttpRequest) -> dict[str, SafeString]:
         down = not is_descending if name == sorted_by else not is_text
         query = request.GET.copy()
         query[SORT] = f"-{name}" if down else name
-        sign = {True: " ▾", False: " ▴"}[is_descending] if name == sorted_by else ""
+        sign = {True: "\N{NO-BREAK SPACE}▾", False: "\N{NO-BREAK SPACE}▴"}[is_descending] if name == sorted_by else ""
         found[name] = format_html('<a href="?{}">{}</a>{}', query.urlencode(), label, sign)
     return found
 

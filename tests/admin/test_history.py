@@ -91,16 +91,19 @@ def test_history_can_be_that_of_one_task(browser: Browser, history: None):
 
     assert sum(page.context["charts"][0].series[2].values) == 15, "dead letters"
     assert tasks_of(page) == ["shop.pay"]
+    assert [odd.task for odd, *_ in page.context["anomalies"]] == ["shop.pay"]
+    assert browser.get(TASKS, {"queue": "mail", "task": "shop.ship"}).context["anomalies"] == []
 
 
 def test_tasks_are_searched_and_sorted(browser: Browser, history: None):
     assert tasks_of(browser.get(TASKS, {"q": "MAIL ship"})) == ["shop.ship"]
-    assert tasks_of(browser.get(TASKS, {"q": "zoo"})) == []
+    nothing = browser.get(TASKS, {"q": "zoo"})
+    assert tasks_of(nothing) == [] and "No tasks found." in text_of(nothing)
     assert tasks_of(browser.get(TASKS, {"o": "-task"})) == ["shop.ship", "shop.pay"]
     assert tasks_of(browser.get(TASKS, {"o": "failure_rate"})) == ["shop.ship", "shop.pay"]
     assert tasks_of(browser.get(TASKS, {"o": "nonsense"})) == ["shop.pay", "shop.ship"]
     page = browser.get(TASKS, {"o": "-attempts", "q": "shop"})
-    assert '<a href="?o=attempts&amp;q=shop">Attempts</a> ▾' in page.content.decode()
+    assert '<a href="?o=attempts&amp;q=shop">Attempts</a>\N{NO-BREAK SPACE}▾' in page.content.decode()
     assert "5 %" in text_of(page), "the failure rate"
 
 
@@ -116,8 +119,36 @@ def test_history_can_have_a_range_of_its_own(browser: Browser, history: None):
     attempts = days.context["charts"][0]
     assert (attempts.title, len(attempts.times), sum(attempts.series[0].values)) == ("Attempts per day", 31, 585)
     assert not any(is_chosen for _, _, is_chosen in days.context["spans"])
-    wrong = browser.get(TASKS, {"since": f"{newest + dt.timedelta(days=9):{form}}"})
-    assert len(wrong.context["charts"][0].times) == 14, "the period instead"
+
+
+@pytest.mark.parametrize("uses_tz", [True, False])
+def test_ranges_are_utc_as_the_hours_are(browser: Browser, history: None, settings: Any, uses_tz: bool):
+    newest = TaskHour.objects.latest("hour").hour
+    settings.USE_TZ, settings.TIME_ZONE = uses_tz, "Asia/Tokyo"
+
+    page = browser.get(TASKS, {"since": f"{newest:%Y-%m-%dT%H:%M}"})
+
+    assert len(page.context["charts"][0].times) == 1 and "From (UTC)" in text_of(page)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "told"),
+    [(9, None, "This is in the future."), (-2, -3, "This is after the end."), (None, -3, "A range needs a beginning.")],
+)
+def test_wrong_ranges_are_told_and_the_period_is_shown(
+    browser: Browser, history: None, since: int | None, until: int | None, told: str
+):
+    asked = {
+        name: f"{timezone.now() + dt.timedelta(days=days):%Y-%m-%dT%H:%M}"
+        for name, days in (("since", since), ("until", until))
+        if days is not None
+    }
+
+    page = browser.get(TASKS, asked)
+
+    assert told in text_of(page)
+    assert len(page.context["charts"][0].times) == 14
+    assert sum(is_chosen for _, _, is_chosen in page.context["spans"]) == 1
 
 
 def test_tasks_are_downloaded_as_they_are_shown(browser: Browser, history: None):
@@ -306,7 +337,8 @@ def test_a_group_of_failures_goes_back_to_work(
 
 
 def test_depths_of_queues_are_charted(browser: Browser, history: None, django_assert_max_num_queries: Any):
-    assert "No snapshots in this period." in text_of(browser.get(f"{ROOT}queuedepth/"))
+    nothing = text_of(browser.get(f"{ROOT}queuedepth/"))
+    assert "No snapshots in this period." in nothing and "1 year" in nothing
     now = timezone.now().replace(minute=0, second=0, microsecond=0)
     for back in range(3):
         for queue, waiting in (("mail", 10 * back), ("zoo", 1)):
@@ -353,10 +385,11 @@ def test_health_of_the_pipeline_is_shown_above_its_runs(browser: Browser, histor
     page = browser.get(f"{ROOT}pipelinerun/")
     text = text_of(page)
 
-    assert "Lag of the archive 2 h" in text and "1 events" in text and "Lost events 4" in text
+    assert "Lag of the archive 2 h" in text and "1 event, 0" in text and "Lost events 4" in text
     (step,) = page.context["steps"]
     assert (step[0].step, "no connection to" in step[1], "hunter2" in text) == ("archive", True, False)
     assert "3 h ago" in text, "the last success"
+    assert f"{page.context['steps'][0][0].succeeded_at:%H:%M:%S} UTC" in text, "as in the list"
 
 
 def test_health_is_shown_without_redis(browser: Browser, history: None, settings: Any):

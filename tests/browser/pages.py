@@ -1,12 +1,10 @@
 """Every page of the admin, with something on it."""
 
-import datetime as dt
 import json
 import time
 from collections.abc import Sequence
 
 from django.contrib.admin.utils import quote
-from django.utils import timezone
 
 from rsmq_django import schedules
 from rsmq_django.core import Queue
@@ -17,12 +15,11 @@ from rsmq_django.core.tasks.stacks import tell_stacks
 from rsmq_django.core.topic import Topic
 from rsmq_django.core.topic.lag import note_lag_call
 from rsmq_django.live.row_keys import row_key
-from rsmq_django.pipeline.models import CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
 from rsmq_django.queues import ensure_queue
 from rsmq_django.tasks import call, group
 from tests.browser.chromium import Visitor
 from tests.browser.scenery import PAY, run_a_day
-from tests.pipeline.conftest import add_up_days
+from tests.browser.weeks import remember_weeks
 from tests.redis_server import PrivateServer
 from tests.worker.site.tasks import write
 
@@ -72,15 +69,21 @@ PAGES = {
     "reliable-queues": "/admin/rsmq/reliablequeue/",
     "reliable-queue": "/admin/rsmq/reliablequeue/parcels/change/",
     "history": "/admin/rsmq_pipeline/taskhour/?span=12w",
+    "history-of-a-task": "/admin/rsmq_pipeline/taskhour/?span=2d&queue=mail&task=shop.tasks.pay&o=-run_p99_ms",
+    "history-of-nothing": "/admin/rsmq_pipeline/taskhour/?q=zoo&since=2026-02-03T00:00&until=2026-02-01T00:00",
     "history-failures": "/admin/rsmq_pipeline/failuregroup/?span=12w",
+    "history-failures-muted": "/admin/rsmq_pipeline/failuregroup/?queue=mail&new=7d&muted=on",
+    "history-failures-none": "/admin/rsmq_pipeline/failuregroup/?span=2d&task=zoo",
     "objectives": "/admin/rsmq_pipeline/sloburn/",
     "pipeline-runs": "/admin/rsmq_pipeline/pipelinerun/",
+    "pipeline-run": "/admin/rsmq_pipeline/pipelinerun/{pipeline_run}/change/",
     "runs": "/admin/rsmq/run/",
     "runs-of-a-task": "/admin/rsmq/run/?task=shop.tasks.pay&outcome=failed&q=card",
     "run": "/admin/rsmq/run/{run}/change/",
     "capacity": "/admin/rsmq_pipeline/capacityadvice/",
     "anomalies": "/admin/rsmq_pipeline/anomaly/",
     "depths": "/admin/rsmq_pipeline/queuedepth/?span=2d",
+    "depths-of-a-queue": "/admin/rsmq_pipeline/queuedepth/?span=2w&queue=mail",
 }
 
 
@@ -107,7 +110,8 @@ def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str
     # They live for as long as somebody looks at the pages.
     for worker in server.redis.zrange("rsmq::workers", 0, -1):
         server.redis.zincrby("rsmq::workers", 3_600_000, worker)
-        server.redis.persist(b"rsmq::worker:" + worker)
+        for kind in (b"worker", b"process", b"stacks"):
+            server.redis.persist(b"rsmq::" + kind + b":" + worker)
     schedules.add("remind-gate", write, cron="*/15 * * * *", args=["Gate 7"])
     topic = Topic("orders", mail.client)
     topic.publish(*(json.dumps({"order": number, "items": ["tea", "milk"]}) for number in range(200)), key="shop-1")
@@ -119,7 +123,7 @@ def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str
     items = ReliableQueue("parcels", mail.client, consumer="shop-1")
     items.push(*(f"parcel {number}" for number in range(9)))
     items.bury(items.pop_messages(5)[0], reason="no such address")
-    remember_weeks()
+    run_id = remember_weeks(queue_with_a_long_name=LONG_NAME, long_error=LONG_ERROR)
     return {
         "message": quote(f"mail-dead/{died}"),
         "worker": quote(f"default/{worker_id}"),
@@ -127,6 +131,7 @@ def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str
         "failure": RETRIED,
         "workflow": quote(f"default/{some_workflow(server)}"),
         "run": quote(row_key("default", some_runs(server, died))),
+        "pipeline_run": str(run_id),
     }
 
 
@@ -169,53 +174,6 @@ def some_workflow(server: PrivateServer) -> str:
     server.redis.hset(f"{state}:failures", 1, "t7 " + json.dumps(failure))
     server.redis.hset(state, mapping={"succeeded": 1, "calls_done": 1, "failed": 1})
     return workflow_id
-
-
-def remember_weeks() -> None:
-    """Write what the pipeline would have found out over ten weeks."""
-    now = timezone.now().replace(minute=0, second=0, microsecond=0)
-    hours = []
-    for back in range(70):
-        hour, attempts = now - dt.timedelta(days=back), 400 + 37 * (back % 7) + 5 * back
-        for task, share in (("shop.tasks.pay", 1), ("shop.tasks.ship_the_parcel_to_its_customer", 2)):
-            n = attempts // share
-            counts = {"first_attempts": n, "succeeded": n - n // 9, "retried": n // 10, "dead": n // 90, "attempts": n}
-            counts |= {"released": 0, "lost": 0, "cancelled": 0, "busy_us": 10**8, "body_bytes": 9, "workers": 2}
-            waits, runs = {str(500 + back % 9): n, "700": n // 20}, {str(600 + share * 40): n, "800": n // 30}
-            hours.append(
-                TaskHour(
-                    day=hour.date(), hour=hour, queue="mail", task=task, run_s_squared=1, wait_hist=waits,
-                    run_hist=runs, **counts,
-                )
-            )  # fmt: skip
-    TaskHour.objects.bulk_create(hours)
-    add_up_days()
-    QueueDepth.objects.bulk_create(
-        QueueDepth(
-            day=at.date(), taken_at=at, queue=queue, waiting=40 + 9 * (back % 7), delayed=back % 5, in_flight=4,
-            oldest_age_us=10**6 * (back % 11), body_bytes=4_096, max_receive_count=2,
-        )
-        for back in range(40)
-        for at in [now - dt.timedelta(hours=back)]
-        for queue in ("mail", "default")
-    )  # fmt: skip
-    for kind, number in (("ValueError", 310), ("TimeoutError", 42)):
-        FailureGroup.objects.create(
-            day=now.date(), task="shop.tasks.pay", fingerprint=kind, error_type=f"builtins.{kind}", n=number, retried=9,
-            dead=number - 9, first_at=now, last_at=now, sample="no card 4711", queues=["mail"], workers=2,
-        )  # fmt: skip
-    for window, rate in (("1h", 31.0), ("6h", 4.0), ("3d", 0.7)):
-        SloBurn.objects.create(
-            day=now.date(), at=now, queue="mail", objective="wait_p95_ms", window=window, total=4000, bad=31,
-            target=0.95, burn_rate=rate, budget_left=0.61,
-        )  # fmt: skip
-    CapacityAdvice.objects.create(
-        day=now.date(), queue="mail", attempts=9000, arrivals_per_s=3.2, mean_run_s=0.9, run_cv_squared=1, load=2.9,
-        slots_seen=4, slots_needed=6, wait_target_s=1, quantile=0.95,
-    )  # fmt: skip
-    PipelineRun.objects.create(
-        run_id="r1", step="archive", started_at=now, seconds=31, rows_in=90_000, rows_out=90_000, lost=0, exit_code=0
-    )
 
 
 #: What can be done on a page, by the texts of its links, buttons and choices.

@@ -37,6 +37,7 @@ WITH_HISTORY = {
     "reliable-queue",
     "result",
     "run",
+    "pipeline-run",
 }
 
 
@@ -107,6 +108,22 @@ def test_the_check_finds_pages_that_are_out_of_shape(
 
     found = "\n".join(root.page.evaluate(FIND_PROBLEMS, {"hasBreadcrumbs": True}))
     assert [words for words in expected if words not in found] == []
+
+
+def test_large_numbers_of_queues_are_not_cut(root: Visitor, mail: Queue, dead: Queue):
+    root.open("/admin/rsmq/queue/")
+    root.page.get_by_label("Auto-refresh").uncheck()
+    numbers = ["1,234,567", "123,456", "12,345", "12,345", "23 h 59 min", "12.3 %", "1,234", "123,456", "123,456"]
+    cells = root.page.locator("#result_list tbody tr").first.locator("td:not(.action-checkbox)")
+    fill = "(cells, numbers) => numbers.forEach((text, at) => { cells[at].textContent = text; })"
+    cells.evaluate_all(fill, numbers)
+
+    found = []
+    for width in WIDTHS:
+        root.page.set_viewport_size({"width": width, "height": 900})
+        found += [f"{width} px: {one}" for one in root.page.evaluate(FIND_PROBLEMS, {"hasBreadcrumbs": True})]
+
+    assert found == []
 
 
 def test_the_check_finds_pale_texts(root: Visitor, mail: Queue):

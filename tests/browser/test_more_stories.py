@@ -12,6 +12,7 @@ from rsmq_django.pipeline.models import FailureGroup, TaskHour
 from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.tasks import call, group
 from tests.browser.chromium import Visitor
+from tests.pipeline.conftest import add_up_days
 from tests.redis_server import PrivateServer
 from tests.worker.site import tasks
 
@@ -70,6 +71,7 @@ def test_history_leads_from_all_tasks_to_one_and_to_its_failures(root: Visitor, 
             day=now.date(), hour=now - dt.timedelta(hours=2), queue="mail", task=task, attempts=90, first_attempts=90,
             succeeded=80, retried=9, dead=1, run_s_squared=1, wait_hist={"500": 90}, run_hist={"600": 90}, **numbers,
         )  # fmt: skip
+    add_up_days()
     FailureGroup.objects.create(
         day=now.date(), task="shop.tasks.pay", fingerprint="f1", error_type="builtins.ValueError", n=10, retried=9,
         dead=1, first_at=now, last_at=now, sample="no card 4711", queues=["mail"], workers=2,
