@@ -280,7 +280,7 @@ class PipelineSettings:
 
     #: Path or address of the lake. None is `rsmq_lake` below BASE_DIR.
     lake: Annotated[str | Path | None, PATH] = None
-    #: Connection of snapshots, dead letters, drains and bulk jobs; its log is archived.
+    #: Connection of drains and bulk jobs; its log is archived.
     connection: Annotated[str, TEXT] = "default"
     #: More connections whose logs are archived. None: those of all queues, shards and reliable queues.
     connections: Annotated[tuple[str, ...] | None, TEXTS_OR_NONE] = None

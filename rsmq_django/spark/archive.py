@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.keys import events_key
 from ..core.transport.streams import BEGINNING, readers_key, trim
-from .errors import AlreadyRunning, DataLoss, LogsFailed, as_our_error, brief
+from .errors import as_our_error, failure_of
 from .lake import Lake
 from .lock import RunLock
 from .log import Offsets, StreamLog
@@ -86,7 +86,7 @@ class ArchiveJob:
 
 
 def archive_logs(jobs: Sequence[ArchiveJob], *, every_s: float | None, stopped: threading.Event) -> None:
-    """Run the archive of each log. One that fails stops no other; its error is raised when all had their turn."""
+    """Run the archive of each log. A failure stops no other log; it is raised when all had their turn."""
     if len(jobs) == 1:
         jobs[0].every_s = every_s
         jobs[0].run()
@@ -96,16 +96,9 @@ def archive_logs(jobs: Sequence[ArchiveJob], *, every_s: float | None, stopped: 
         for job in jobs:
             try:
                 job.run()
-            except Exception as raised:  # whatever it is, the other logs are archived
+            except Exception as raised:  # the other logs are archived after any error
                 failed[named_log(job.connection, events_key(job.server.namespace))] = as_our_error(raised)
         if failed:
-            raise _failure_of(failed)
+            raise failure_of(failed)
         if every_s is None or stopped.wait(every_s):
             return
-
-
-def _failure_of(failed: Mapping[str, Exception]) -> Exception:
-    kinds = {type(error) for error in failed.values()}
-    if kinds in ({AlreadyRunning}, {DataLoss}):  # these have exit codes
-        return kinds.pop()("; ".join(f"{error}" for error in failed.values()))
-    return LogsFailed("; ".join(f"{name}: {brief(error)}" for name, error in failed.items()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ..core import errors as of_the_core
 from ..core.errors import RsmqError
@@ -41,8 +42,8 @@ class JobIncomplete(PipelineError):
     """A bulk job published fewer rows than it staged."""
 
 
-class LogsFailed(PipelineError):
-    """Some logs were not archived; the others were."""
+class ConnectionsFailed(PipelineError):
+    """A step failed on some connections; it was done on the others."""
 
 
 class AlreadyRunning(PipelineError):
@@ -70,3 +71,11 @@ def brief(error: Exception) -> str:
     first, *others = filter(None, text.splitlines())
     causes = [found[1] for line in others if (found := _CAUSE.match(line))]
     return "; ".join(dict.fromkeys(line.rstrip(" :") for line in (first, *causes[-1:])))
+
+
+def failure_of(failed: Mapping[str, Exception]) -> Exception:
+    """Return one error for those of several connections. Where all are of a kind with an exit code, it has that."""
+    kinds = {type(error) for error in failed.values()}
+    if kinds in ({AlreadyRunning}, {DataLoss}):
+        return kinds.pop()("; ".join(f"{error}" for error in failed.values()))
+    return ConnectionsFailed("; ".join(f"{name}: {brief(error)}" for name, error in failed.items()))

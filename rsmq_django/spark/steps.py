@@ -7,11 +7,13 @@ commit is refused, and made again from what the first one has left.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from ..core.errors import RsmqError
 from .anomalies import WEEKS, HourMetrics, find_anomalies
 from .burn import PERIOD, WINDOWS_S, budget_left, burn, read_objectives
 from .capacity import Advice, advise
@@ -20,6 +22,7 @@ from .config import JobConfig
 from .dead_letters import KEY, DeadLetters
 from .delta import Table
 from .demand import demands, newest, outcomes
+from .errors import failure_of
 from .files import split_batches, write_files
 from .lake import Lake, patiently
 from .options import Options
@@ -117,21 +120,52 @@ def _hours(hourly: Table, day: dt.date) -> list[dict[str, Any]]:
     return found
 
 
+# -- Connections -------------------------------------------------------------------------------------------------------
+
+
+def _on_each_connection(config: JobConfig, work: Callable[[Options], None], **options: str) -> Exception | None:
+    """Do work on each connection with an archived log, also after a failure; return the failure of any."""
+    failed: dict[str, Exception] = {}
+    sources = config.sources()
+    for name, source in sources.items():
+        try:
+            work(Options.read({**source, **options}))
+        except RsmqError as error:
+            if len(sources) == 1:
+                raise
+            failed[name or config.namespace] = error
+    return failure_of(failed) if failed else None
+
+
 # -- Snapshot ----------------------------------------------------------------------------------------------------------
 
 
 def snapshot(config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
-    """Add the current depth and age of the queues to the table of depths. Needs no Spark."""
-    reader = QueueSnapshot(Options.read(config.options(queue=",".join(queues))))
-    now_us = reader.server.now_us()
-    at = dt.datetime.fromtimestamp(now_us / 1e6, dt.UTC)
-    depths = {queue: _no_messages(at, queue) for queue in queues or reader.all_queues()}
-    for part in reader.plan():
-        depth = depths.setdefault(part.queue, _no_messages(at, part.queue))
-        for messages in reader.read(part):
-            _add_messages(depth, messages, now_us)
-    reader.server.close()
-    config.find_lake().append(DEPTH, at.date(), [depths[queue] for queue in sorted(depths)])
+    """Add the current depth and age of the queues to the table of depths. Needs no Spark.
+
+    Queues of the same name on several connections are one row; with shards, that is the queue as a whole.
+    """
+    depths: dict[str, dict[str, Any]] = {}
+    taken: list[dt.datetime] = []
+
+    def count(given: Options) -> None:
+        reader = QueueSnapshot(given)
+        now_us = reader.server.now_us()
+        at = taken[0] if taken else dt.datetime.fromtimestamp(now_us / 1e6, dt.UTC)
+        found = {queue: _no_messages(at, queue) for queue in queues or reader.all_queues()}
+        for part in reader.plan():
+            depth = found.setdefault(part.queue, _no_messages(at, part.queue))
+            for messages in reader.read(part):
+                _add_messages(depth, messages, now_us)
+        reader.server.close()
+        taken.append(at)
+        _add_depths(depths, found)
+
+    failure = _on_each_connection(config, count, queue=",".join(queues))
+    if taken:
+        config.find_lake().append(DEPTH, taken[0].date(), [depths[queue] for queue in sorted(depths)])
+    if failure:
+        raise failure
     rows_in = sum(row["waiting"] + row["delayed"] + row["in_flight"] for row in depths.values())
     return StepResult(rows_in, len(depths), 1)
 
@@ -142,7 +176,7 @@ def _no_messages(at: dt.datetime, queue: str) -> dict[str, Any]:
 
 
 def _add_messages(depth: dict[str, Any], messages: Rows, now_us: int) -> None:
-    """Count messages. One whose time is unknown, of a client that stores seconds, is waiting."""
+    """Count messages. Without a known time, as of a client that stores seconds, a message is waiting."""
     names = ("visible_at", "receive_count", "body")
     for visible_us, count, body in zip(*(messages[name] for name in names), strict=True):
         if visible_us is None or visible_us <= now_us:
@@ -155,6 +189,17 @@ def _add_messages(depth: dict[str, Any], messages: Rows, now_us: int) -> None:
         depth["max_receive_count"] = max(depth["max_receive_count"], count)
 
 
+def _add_depths(depths: dict[str, dict[str, Any]], found: Mapping[str, dict[str, Any]]) -> None:
+    """Add the depths on a connection to those of the others."""
+    for queue, row in found.items():
+        depth = depths.setdefault(queue, _no_messages(row["taken_at"], queue))
+        for name in ("waiting", "delayed", "in_flight", "body_bytes"):
+            depth[name] += row[name]
+        depth["max_receive_count"] = max(depth["max_receive_count"], row["max_receive_count"])
+        ages = [age for age in (depth["oldest_age_us"], row["oldest_age_us"]) if age is not None]
+        depth["oldest_age_us"] = max(ages, default=None)
+
+
 # -- Dead letters ------------------------------------------------------------------------------------------------------
 
 
@@ -162,15 +207,21 @@ def archive_dead_letters(config: JobConfig, *, queues: Sequence[str] = ()) -> St
     """Add the current dead letters to the archive, part by part; rows out are the new ones. Needs no Spark."""
     import pyarrow as pa
 
-    letters = DeadLetters(Options.read(config.options(kind="dead", queue=",".join(queues))))
-    lake, schema, rows_in, rows_out = config.find_lake(), arrow_schema(DEAD_LETTERS.columns), 0, 0
-    for part in letters.plan():
-        batches = [pa.RecordBatch.from_pydict(rows, schema=schema) for rows in letters.read(part)]
-        found = pa.Table.from_batches(batches, schema)
-        rows_in += len(found)
-        rows_out += patiently(partial(_add_letters, lake, found))
-    letters.snapshot.server.close()
-    return StepResult(rows_in, rows_out)
+    lake, schema = config.find_lake(), arrow_schema(DEAD_LETTERS.columns)
+    rows: Counter[str] = Counter()
+
+    def add(given: Options) -> None:
+        letters = DeadLetters(given)
+        for part in letters.plan():
+            batches = [pa.RecordBatch.from_pydict(rows, schema=schema) for rows in letters.read(part)]
+            found = pa.Table.from_batches(batches, schema)
+            rows["in"] += len(found)
+            rows["out"] += patiently(partial(_add_letters, lake, found))
+        letters.snapshot.server.close()
+
+    if failure := _on_each_connection(config, add, kind="dead", queue=",".join(queues)):
+        raise failure
+    return StepResult(rows["in"], rows["out"])
 
 
 def _add_letters(lake: Lake, letters: Any) -> int:

@@ -90,7 +90,7 @@ def test_server_that_does_not_answer_stops_no_other_one(archive, lake: Lake, ser
     good = archive()
 
     assert (failed.exit_code, failed.rows_out, before) == (1, 400, {STREAM: 100, SHARD: 300})
-    assert failed.error.startswith(f"LogsFailed: {MEDIA}: ConnectionFailed: ")
+    assert failed.error.startswith(f"ConnectionsFailed: {MEDIA}: ConnectionFailed: ")
     assert (good.exit_code, good.rows_out) == (0, 210)
     assert rows_of(lake) == {STREAM: 110, MEDIA: 200, SHARD: 300}
 

@@ -63,7 +63,7 @@ PROVED_BY = {
     """,
     "analyse, dlq, publish": """
         test_rollup.py::test_analysis_gives_advice_burn_rates_and_odd_hours
-        engine/test_steps.py::test_dead_letters_are_archived_once_and_stay
+        test_steps.py::test_dead_letters_are_archived_once_and_stay
         ../pipeline/test_publish.py::test_published_days_are_in_the_database_once_and_keep_their_keys
     """,
 }

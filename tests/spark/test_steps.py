@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rsmq_django.spark import steps
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.delta import Table
+from rsmq_django.spark.errors import ConnectionsFailed
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import DEFAULT_URL_VARIABLE
 from rsmq_django.spark.rollup import rollup
@@ -151,3 +153,37 @@ def test_snapshot_counts_messages_by_state_and_includes_empty_queues(
     assert 0 <= row["oldest_age_us"] < 60_000_000
     assert (empty["queue"], empty["waiting"], empty["oldest_age_us"]) == ("empty", 0, None)
     assert (result.rows_in, result.rows_out) == (4, 2)
+
+
+@pytest.mark.parametrize("gone", [(), ("gone",)], ids=["all answer", "one does not answer"])
+def test_queues_of_all_connections_are_in_the_snapshot_and_the_archive_of_dead_letters(
+    config: JobConfig, lake: Lake, letters: Queue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, gone: Any
+):
+    shard = Queue(letters.name, Client(letters.client.connection, namespace="rsmq-1"))
+    shard.create()
+    shard.send("in the shard")
+    first = depth_of(config, lake, letters.name)
+    monkeypatch.setenv("GONE", "unix:///nonexistent/socket")
+    logs = {"default.1": {"urlEnv": DEFAULT_URL_VARIABLE, "ns": "rsmq-1"}}
+    logs = dict.fromkeys(gone, {"urlEnv": "GONE", "ns": "rsmq"}) | logs
+    both = replace(config, logs=logs, source={"patienceS": "0"})
+
+    if gone:
+        with pytest.raises(ConnectionsFailed, match="^gone: ConnectionFailed: "):
+            steps.snapshot(both)
+        with pytest.raises(ConnectionsFailed, match="^gone: ConnectionFailed: "):
+            steps.archive_dead_letters(both)
+    else:
+        steps.snapshot(both)
+        steps.archive_dead_letters(both)
+
+    newest = max(lake.open(DEPTH).read().to_pylist(), key=lambda row: row["taken_at"])
+    assert newest["waiting"] == first["waiting"] + 1
+    assert newest["body_bytes"] == first["body_bytes"] + len("in the shard")
+    assert lake.open(DEAD_LETTERS).read()["dead_queue"].to_pylist().count(letters.name) == first["waiting"]
+
+
+def depth_of(config: JobConfig, lake: Lake, queue: str) -> dict[str, Any]:
+    steps.snapshot(config, queues=[queue])
+    (row,) = lake.open(DEPTH).read().to_pylist()
+    return {name: row[name] for name in ("waiting", "body_bytes")}
