@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -91,6 +92,7 @@ def test_list_of_combinations_downloads_nothing(monkeypatch: pytest.MonkeyPatch,
 
 def test_python_with_a_global_lock_is_none_without(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setenv("PATH", f"{sys.base_prefix}/bin", prepend=os.pathsep)
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
     assert matrix.find_python(own).endswith(f"python{own}")

@@ -151,8 +151,8 @@ def test_options_that_workers_read_from_the_declaration_are_refused_for_one_call
 
 
 def test_option_that_no_call_has_is_refused_with_those_there_are(project: Configure):
-    with pytest.raises(TypeError, match="'countdown'.*'run_after'"):
-        task(paint).using(countdown=60)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'cost'.*'run_after'"):
+        task(paint).using(cost=60)  # type: ignore[call-arg]
 
 
 def test_invalid_time_is_refused_with_its_name(project: Configure):
