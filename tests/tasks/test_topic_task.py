@@ -60,7 +60,7 @@ def test_invalid_option_is_refused_at_the_declaration(options: dict, says: str):
 
 
 def test_options_that_only_tasks_of_queues_have_are_refused_with_the_reason_and_the_way_to_them():
-    with pytest.raises(InvalidTask, match=r"has no limits: a message without a place .*; feed a queue from the topic, bridge_topic\("):
+    with pytest.raises(InvalidTask, match=r"has no limits: a message without .*; feed a queue from the topic, bridge"):
         topic_task("orders", group="billing", limits=[Concurrency(1)])
     with pytest.raises(InvalidTask, match="has no priority: a group reads its topic in order; feed a queue"):
         topic_task("orders", group="billing", priority=5)
