@@ -15,7 +15,7 @@ from ..core import Client
 from ..core.errors import RedisFailure
 from ..core.log_lines import get_logger
 from ..core.transport.call import Call
-from ..core.transport.client import by_digest
+from ..core.transport.client import as_our_error, by_digest
 
 logger = get_logger(__name__)
 T = TypeVar("T")
@@ -28,6 +28,7 @@ WAIT_MS = 1000
 WITHOUT_REPLICA_S = 60.0
 #: A call is sent again when its script had to be loaded, or another node of a cluster has its keys.
 TRIES = 3
+_WAIT = Call("WAIT", (), (1, 1), int, repeatable=True)
 
 
 class NotReplicated(RedisFailure):
@@ -91,6 +92,8 @@ class Replicas:
         finally:
             connection.close()
         if isinstance(count, redis.RedisError):
+            if _is_passing(count):
+                raise as_our_error(_WAIT, count)
             self._may_not_wait = True
             logger.warning(
                 "%r: %s. Rows of the outbox are noted as sent without asking replicas; its user needs +wait",
@@ -116,3 +119,8 @@ class Replicas:
         if count == 0:
             raise NotReplicated(f"no replica of {client.connection!r} has confirmed the write in time")
         self._seen_at = time.monotonic()
+
+
+def _is_passing(refusal: redis.RedisError) -> bool:
+    """Return whether a server may wait a moment later: it is loading its data, or is a replica at the moment."""
+    return isinstance(refusal, redis.BusyLoadingError) or "replica" in str(refusal)

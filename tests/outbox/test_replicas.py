@@ -20,6 +20,7 @@ from rsmq_django.outbox.models import OutboxMessage
 from rsmq_django.outbox.relay import Relay
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task
+from tests.fault_proxy import FaultProxy
 from tests.outbox.conftest import LEDGER
 from tests.redis_server import PrivateServer
 from tests.replicated_server import ReplicatedServer as Server
@@ -241,6 +242,42 @@ def test_row_stays_while_the_server_forgets_its_scripts_again_and_again(
 
     wait_until(Relay().relay_waiting)
     assert (waiting(), messages(primary)) == (0, 1)
+
+
+def test_server_that_is_a_replica_for_a_moment_is_asked_again_whether_it_has_one(
+    greet: Task, primary: Server, replica: Server, caplog: pytest.LogCaptureFixture
+):
+    replica.take_over()
+    primary.follow(replica)
+    relay = Relay()
+    greet.enqueue("first")
+    assert relay.relay_waiting() == 0
+
+    primary.take_over()
+    replica.follow(primary)
+    wait_until(relay.relay_waiting)
+    replica.stand_still()
+    greet.enqueue("second")
+    assert relay.relay_waiting() == 0
+    assert waiting() == 1
+    assert "+wait" not in caplog.text
+
+
+def test_server_that_is_loading_its_data_is_asked_again_whether_it_has_a_replica(
+    greet: Task, configured: Any, with_outbox: Configure, primary: Server, replica: Server
+):
+    with FaultProxy(primary.url) as proxy:
+        with_outbox(on_commit=LEDGER, url=proxy.url, default={"OUTBOX": True})
+        proxy.answer_instead(b"WAIT", b"-LOADING Redis is loading the dataset in memory\r\n" * 2)
+        relay = Relay()
+        greet.enqueue("first")
+        assert relay.relay_waiting() == 0
+
+        wait_until(relay.relay_waiting)
+        replica.stand_still()
+        greet.enqueue("second")
+        assert relay.relay_waiting() == 0
+        assert waiting() == 1
 
 
 @pytest.mark.parametrize("command", ["wait", "info"])
