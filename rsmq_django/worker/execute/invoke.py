@@ -30,7 +30,7 @@ from ...tasks.tracing import RunSpan, processing, tracer
 from ..delivery import AttemptState
 from .coroutine_limits import within
 from .interrupt import call_interruptibly
-from .typed_arguments import aread_arguments, read_arguments
+from .typed_arguments import aread_arguments, as_json_of_return, read_arguments
 from .workflow import atake_argument, take_argument
 
 
@@ -182,20 +182,27 @@ async def _acall_surrounded(attempt: AttemptState) -> Any:
 def _call(attempt: AttemptState) -> Any:
     handler = attempt.handler
     assert handler is not None
+    if handler.arguments is not None and handler.is_async:
+        return _acall_typed(attempt)
+    if not handler.options.once:
+        return _call_function(attempt)
+    # Only here: its table belongs to an application that most projects do not install.
+    from ...outbox.inbox import run_once
+
+    # Its arguments are read inside: a repeat does nothing, also when the first run has deleted the row that one names.
+    return run_once(attempt.task_id, attempt.path, lambda: as_json_of_return(handler, _call_function(attempt)))
+
+
+def _call_function(attempt: AttemptState) -> Any:
+    handler = attempt.handler
+    assert handler is not None
     args, kwargs = attempt.args, attempt.kwargs
     if handler.arguments is not None:
-        if handler.is_async:
-            return _acall_typed(attempt)
         args, kwargs = read_arguments(attempt)
     if handler.task is not None and handler.task.takes_context:
         context = TaskContext.of(attempt, task_result=attempt.notifier.task_result(attempt))
         args = [context, *args]
-    if not handler.options.once:
-        return call_in_one_process(handler.func, args, kwargs)
-    # Only here: its table belongs to an application that most projects do not install.
-    from ...outbox.inbox import run_once
-
-    return run_once(attempt.task_id, attempt.path, lambda: call_in_one_process(handler.func, args, kwargs))
+    return call_in_one_process(handler.func, args, kwargs)
 
 
 async def _acall_typed(attempt: AttemptState) -> Any:

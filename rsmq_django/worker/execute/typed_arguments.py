@@ -6,13 +6,13 @@ They are read when the function is called, in its thread and within its time lim
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ...tasks.envelope import Unreadable
-from ...tasks.typed_arguments import Converted
+from ...tasks.typed_arguments import Converted, as_json_if_fits
 from ...tasks.wrong_value import MissingObject, WrongValue
-from ..delivery import AttemptState
+from ..delivery import AttemptState, Handler
 
 MISSING_OBJECT = "missing_object"
 
@@ -33,6 +33,13 @@ async def aread_arguments(attempt: AttemptState) -> Converted:
     with _unreadable(attempt):
         found, named = await handler.arguments.aread(args, attempt.kwargs, given=given)
     return [*passed, *found], named
+
+
+def as_json_of_return(handler: Handler, value: Any) -> Any:
+    """Return the JSON of a return value; one that has none as it is: the end of the attempt reports it."""
+    with suppress(Exception):
+        return value if handler.returned is None else as_json_if_fits(handler.returned, value)
+    return value
 
 
 def _split(attempt: AttemptState) -> tuple[list[Any], list[Any], int]:
