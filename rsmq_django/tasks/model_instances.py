@@ -30,13 +30,20 @@ class InstanceConverter:
     uses_database: ClassVar[bool] = True
 
     def write(self, value: Any) -> Any:
-        """Return the name of an instance. Raises WrongValue for one that is not stored."""
+        """Return the name of an instance. Raises WrongValue for one that is not stored where a task would read it."""
         if not isinstance(value, self.kind):
             self._key(value)
             return value
         key = getattr(value, self._pk.attname)
         if key is None or (value._state.adding and self._pk.has_default()):
             raise WrongValue.text(f"is an unsaved {self.kind.__name__}; save it before the call")
+        own, read_from = router.db_for_write(self.kind, instance=value), router.db_for_write(self.kind)
+        if own != read_from:  # the key may be that of another row there
+            name = self.kind.__name__
+            raise WrongValue.text(
+                f"is a {name} of the database {own!r}, and a task would read it from {read_from!r}; pass its key, and "
+                "read the row in the task"
+            )
         return f"{self._label}:{key}"
 
     def read(self, value: Any) -> Any:

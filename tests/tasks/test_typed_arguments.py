@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, NewType, Protocol, TypeVar
 from uuid import UUID, uuid4
 
@@ -17,6 +18,7 @@ from django.contrib.auth.models import Group, User
 from django.db import models
 from django.test.utils import isolate_apps
 
+from rsmq_django.outbox.models import InboxEntry
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.reliable_queues import task_body
 from rsmq_django.tasks import (
@@ -594,6 +596,34 @@ def test_an_instance_that_has_its_key_before_it_is_saved_is_refused():
     with pytest.raises(ValueError, match="is an unsaved Order; save it before the call"):
         converter.write(Order())
     assert converter.write(Order.from_db("default", ["key"], [KEY])) == f"rsmq_django.order:{KEY}"
+
+
+def test_a_row_of_another_database_is_refused_unless_a_router_writes_to_ours(settings: Any):
+    converter, row = converter_of(Group), Group.from_db("archive", ["id", "name"], [7, "a"])
+    assert converter is not None
+    with pytest.raises(ValueError, match="is a Group of the database 'archive', and a task would read it from 'defa"):
+        converter.write(row)
+
+    settings.DATABASE_ROUTERS = [SimpleNamespace(db_for_write=lambda model, **hints: "default")]
+    assert converter.write(row) == "auth.group:7"  # that database is a replica
+
+
+@pytest.mark.django_db
+def test_a_repeat_of_a_call_that_has_deleted_its_row_does_nothing(queues: Kit, got: list[Any]):
+    @declare(once=True)
+    def dissolve(group: Group) -> date:
+        got.append(group.name)
+        group.delete()
+        return date(2026, 11, 28)
+
+    dissolve.enqueue(Group.objects.create(name="a"))
+    body = get_queue("default").receive(visibility_timeout_s=0).body
+    queues.run()
+    ensure_queue("default").send(body)  # as after a worker that died before it could acknowledge it
+
+    assert [run.succeeded for run in queues.run()] == [True]
+    assert got == ["a"] and queues.dead_letters() == []
+    assert InboxEntry.objects.get().value == '"2026-11-28"'
 
 
 @pytest.mark.parametrize("choice", ["drop", True])
