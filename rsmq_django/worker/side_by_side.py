@@ -48,10 +48,10 @@ class SideBySide:
             if not isinstance(source, QueueSource) or self._has_connected(source):
                 others.append(source)
             elif not source.begin_exchange(self.room_of(source), at_most=at_most):
-                if source.client.connection.has_open_socket:
-                    others.append(source)
-                else:
+                if source.client.connection.must_connect:
                     self._trials[id(source)] = Trial(source)
+                else:
+                    others.append(source)
             elif source.is_fetch_pending:
                 sent.append(source)
         yield from _as_replies_arrive([*sent, *(each for each in polls if each.begin())])
@@ -83,7 +83,11 @@ class Trial:
         self._error: RsmqError | None = None
         self.is_over = False
         source.backoff.next_try_at = math.inf
-        threading.Thread(target=self._run, name=f"connect {source.client.connection!r}", daemon=True).start()
+        thread = threading.Thread(target=self._run, name=f"connect {source.client.connection!r}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the limit of the system
+            self._run()
 
     def _run(self) -> None:
         try:

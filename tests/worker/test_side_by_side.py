@@ -160,6 +160,44 @@ def test_server_that_does_not_answer_is_connected_to_by_another_thread_and_keeps
     assert set(by) == {f"connect {silent.client.connection!r}"}
 
 
+def test_servers_that_close_their_sockets_and_are_silent_then_keep_no_turn_waiting(
+    spread: None, proxies: list[FaultProxy], monkeypatch: pytest.MonkeyPatch
+):
+    sources = connected(new_worker())
+    send_to_all(sources[2:])
+    for proxy in proxies[:2]:
+        proxy.reset_connections()
+        proxy.black_hole()
+    wait_until(lambda: all(source.client.connection.must_connect for source in sources[:2]))
+    connect, by = Connection._connect, list[str]()
+
+    def noted(connection: Connection, link: Any) -> None:
+        by.append(threading.current_thread().name)
+        connect(connection, link)
+
+    monkeypatch.setattr(Connection, "_connect", noted)
+
+    assert turn(SideBySide(), sources) == {sources[2]: 1}
+    wait_until(lambda: len(by) == 2)
+    assert set(by) == {f"connect {source.client.connection!r}" for source in sources[:2]}
+
+
+def test_worker_that_can_start_no_thread_connects_by_itself(spread: None, monkeypatch: pytest.MonkeyPatch):
+    sources = connected(new_worker())
+    send_to_all(sources)
+    for source in sources:
+        source.client.connection.close()
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    side_by_side = SideBySide()
+
+    assert turn(side_by_side, sources) == {}
+    wait_until(lambda: turn(side_by_side, sources) == dict.fromkeys(sources, 1))
+
+
 def test_messages_of_servers_that_were_unavailable_are_received_afterwards(spread: None, proxies: list[FaultProxy]):
     sources = connected(new_worker())
     send_to_all(sources)

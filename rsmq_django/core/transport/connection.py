@@ -168,16 +168,30 @@ class Connection:
     @property
     def has_open_socket(self) -> bool:
         """Return whether begin() finds a socket that was open when it was last used."""
-        return self._pid == os.getpid() and bool(self._idle) and self._idle[-1]._sock is not None
+        return self._open_link() is not None
+
+    @property
+    def must_connect(self) -> bool:
+        """Return whether the next exchange has to open a socket first: there is none, or the server has closed it."""
+        link = self._open_link()
+        return link is None or _is_stale(link)
 
     @property
     def open_server(self) -> Hashable:
         """Return what is equal for connections whose open sockets lead to one server, with one user; None without."""
-        if not self.has_open_socket:
+        link = self._open_link()
+        if link is None:
             return None
-        link = self._idle[-1]
         address = getattr(link, "host", None), getattr(link, "port", None)
         return self.url, id(self.credential_provider), self.timeout_s, *address
+
+    def _open_link(self) -> Any | None:
+        """Return the idle socket that is used next, if it was open when it was last used."""
+        try:
+            link = self._idle[-1]
+        except IndexError:  # another thread may have taken it a moment ago
+            return None
+        return link if self._pid == os.getpid() and link._sock is not None else None
 
     def ask(self, command: Command) -> Any:
         """Send a command whose reply may take long, and return the socket, for is_answered() and answer_of().

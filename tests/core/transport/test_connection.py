@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -294,6 +295,20 @@ async def test_tasks_share_a_connection_and_each_gets_its_own_replies(server: Pr
 
     assert server.redis.hmget("rsmq:jobs:Q", ids) == bodies
     await shared.client.connection.aclose()
+
+
+def test_socket_that_another_thread_takes_at_this_moment_is_not_there(queue: Queue):
+    class Emptied(deque[object]):
+        """Is empty when somebody who has seen a socket wants it."""
+
+        def __len__(self) -> int:
+            return 1
+
+    connection = Connection(queue.client.connection.url)
+    connection._idle = Emptied()
+
+    assert not connection.has_open_socket
+    assert connection.open_server is None
 
 
 def test_one_connection_serves_event_loops_one_after_another(queue: Queue):
