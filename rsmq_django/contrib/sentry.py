@@ -21,6 +21,7 @@ from ..conf.settings import get_settings
 from ..tasks.middleware import SentCall
 from ..tasks.retry import Postpone
 from ..tasks.running import CurrentTask
+from ..tasks.task import find_task
 from ..worker.outcomes import Cancelled, Dead, Succeeded
 
 __all__ = ["Sentry"]
@@ -61,7 +62,8 @@ class Sentry:
                 span.set_data("messaging.destination.name", call.queue_name)
                 call.notes[CONTEXT] = span
                 headers = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
-            sent = {name: value for name, value in headers.items() if value}
+            if not _runs_in_batches(call.task_path):  # calls of a batch have one trace, and share their context
+                sent = {name: value for name, value in headers.items() if value}
         if self._crons and call.schedule is not None:
             sent["schedule"] = call.schedule
         if sent:
@@ -189,6 +191,11 @@ def _attributes(run: CurrentTask) -> Mapping[str, Any]:
     if run.waited_for_s is not None:
         attributes["messaging.message.receive.latency"] = run.waited_for_s * 1000
     return attributes
+
+
+def _runs_in_batches(path: str) -> bool:
+    task = find_task(path)
+    return task is not None and task.options.batch is not None
 
 
 def _sent_with(run: CurrentTask) -> Mapping[str, Any]:

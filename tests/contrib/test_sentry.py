@@ -295,3 +295,14 @@ def test_end_of_a_process_sends_what_was_collected(sentry: KeptTransport, monkey
 
     assert len(flushed) == 2
     assert 0 < flushed[0] <= 2, "before the log is closed, and not for longer than two seconds"
+
+
+def test_calls_of_several_traces_run_in_one_batch(sentry: KeptTransport):
+    sizes: list[int] = []
+    declared = declare(batch=10)(lambda calls: sizes.append(len(calls)))
+    for number in range(3):
+        with sentry_sdk.isolation_scope(), sentry_sdk.start_transaction(name="request"):
+            declared.enqueue(number)
+    work()
+
+    assert sizes == [3]
