@@ -14,6 +14,8 @@ from .models import ALL, TaskDay
 
 #: Number of days of a row, the longest last. Each is a multiple of the one before.
 LENGTHS = (1, 7, 28)
+#: The database keeps hours for this number of days, and days for as long as the lake has the hours.
+KEEP_HOURS_DAYS = 90
 COUNTS = (
     "attempts", "first_attempts", "succeeded", "retried", "dead", "released", "lost", "cancelled", "busy_us",
     "run_s_squared", "body_bytes",

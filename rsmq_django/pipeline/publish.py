@@ -20,7 +20,7 @@ from ..spark.delta import Table
 from ..spark.lake import Lake
 from ..spark.runs import StepRun, runs_of
 from ..spark.schemas import ANOMALIES, CAPACITY, DEPTH, FAILURES, HOURLY, RUNS, SLO, LakeTable
-from .days import write_day
+from .days import KEEP_HOURS_DAYS, write_day
 from .models import (
     Anomaly,
     CapacityAdvice,
@@ -39,8 +39,6 @@ T = TypeVar("T")
 BATCH_ROWS = 500
 #: Number of attempts to publish a day, of which another process publishes rows of the same week.
 ATTEMPTS = 5
-#: The database keeps hours for this time, and days for as long as the lake has the hours.
-KEEP_DAYS = 90
 
 #: Table of the lake -> model, and the columns that identify a row.
 PUBLISHED: dict[str, tuple[LakeTable, type[models.Model], tuple[str, ...]]] = {
@@ -149,7 +147,7 @@ def _remove_days(table: LakeTable, model: type[models.Model], days: list[dt.date
 
 def _oldest_kept(table: Table) -> dt.date:
     """Return the oldest day whose hours are kept in the database. A clock that was ahead made days of the future."""
-    return min(table.days[-1], dt.datetime.now(dt.UTC).date()) - dt.timedelta(days=KEEP_DAYS)
+    return min(table.days[-1], dt.datetime.now(dt.UTC).date()) - dt.timedelta(days=KEEP_HOURS_DAYS)
 
 
 def _publish_runs(lake: Lake) -> None:

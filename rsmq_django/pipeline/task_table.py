@@ -18,11 +18,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .charts import SPANS, begin_of, hours_and_days
+from .days import KEEP_HOURS_DAYS
 from .history import Point, Step
 from .pages import span_of
 
 #: Longest range that is shown in hours.
 MOST_HOURS = 4 * 24
+#: Longest range: the charts have a point for each day.
+MOST_DAYS = 3660
 SORT = "o"
 FORMATS = ("csv", "json")
 
@@ -77,12 +80,16 @@ class TaskForm(forms.Form):
             self.add_error("since", _("This is after the end.") if until else _("This is in the future."))
 
     def range(self, now: dt.datetime) -> Range:
-        """Return the wanted range; the chosen period without a valid one. Days are whole ones."""
+        """Return the wanted range, of days where hours are not kept; the chosen period without a valid one."""
         if not self.has_range():
             span = span_of(self.request)
             return Range(begin_of(span, now), None, SPANS[span][1])
         since, until = self.cleaned_data["since"], self.cleaned_data["until"]
-        if ((until or now) - since) <= dt.timedelta(hours=MOST_HOURS):
+        until = until if until and until < now else None
+        if (until or now) - since > dt.timedelta(days=MOST_DAYS):
+            since = (until or now) - dt.timedelta(days=MOST_DAYS)
+        is_short = (until or now) - since <= dt.timedelta(hours=MOST_HOURS)
+        if is_short and since >= now - dt.timedelta(days=KEEP_HOURS_DAYS):
             return Range(since, until, "hour")
         return Range(_midnight(since), until and _midnight(until + dt.timedelta(days=1, microseconds=-1)), "day")
 

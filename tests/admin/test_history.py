@@ -25,6 +25,7 @@ from rsmq_django.pipeline.models import (
     TaskDay,
     TaskHour,
 )
+from rsmq_django.pipeline.task_table import MOST_DAYS
 from rsmq_django.spark.lake import Lake
 from tests.admin.pages import rows_of, text_of, told
 from tests.pipeline.conftest import add_up_days, write_events
@@ -119,6 +120,23 @@ def test_history_can_have_a_range_of_its_own(browser: Browser, history: None):
     attempts = days.context["charts"][0]
     assert (attempts.title, len(attempts.times), sum(attempts.series[0].values)) == ("Attempts per day", 31, 585)
     assert not any(is_chosen for _, _, is_chosen in days.context["spans"])
+
+
+def test_short_range_of_a_time_whose_hours_are_gone_is_one_of_days(browser: Browser, history: None):
+    old = timezone.now() - dt.timedelta(days=200)
+    row: Any = TaskDay.objects.filter(days=1, task="shop.pay").values().last()
+    TaskDay.objects.create(**row | {"id": None, "day": old.date()})
+
+    page = browser.get(TASKS, {"since": f"{old:%Y-%m-%dT00:00}", "until": f"{old:%Y-%m-%dT23:00}"})
+
+    assert (page.context["charts"][0].title, tasks_of(page)) == ("Attempts per day", ["shop.pay"])
+
+
+@pytest.mark.parametrize("until", [None, "9999-12-31T23:59"])
+def test_range_of_a_mistyped_year_is_cut(browser: Browser, history: None, until: str | None):
+    asked = {"since": "0026-11-28T00:00"} | ({"until": until} if until else {})
+
+    assert len(browser.get(TASKS, asked).context["charts"][0].times) == MOST_DAYS + 1
 
 
 @pytest.mark.parametrize("uses_tz", [True, False])

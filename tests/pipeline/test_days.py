@@ -9,10 +9,10 @@ import pytest
 
 from rsmq_django.core.stats.histogram import Histogram
 from rsmq_django.pipeline import history
-from rsmq_django.pipeline.days import begin_of, cover
+from rsmq_django.pipeline.days import KEEP_HOURS_DAYS, begin_of, cover
 from rsmq_django.pipeline.fields import decode, encode
 from rsmq_django.pipeline.models import ALL, PublishedDay, TaskDay, TaskHour
-from rsmq_django.pipeline.publish import KEEP_DAYS, publish
+from rsmq_django.pipeline.publish import publish
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.schemas import HOURLY
 
@@ -127,7 +127,7 @@ def test_changed_day_and_removed_day_change_their_sums(lake: Lake, write_hours: 
 
 
 def test_hours_leave_the_database_after_90_days_and_days_stay(lake: Lake, write_hours: Any):
-    old = NOON - dt.timedelta(days=KEEP_DAYS + 1)
+    old = NOON - dt.timedelta(days=KEEP_HOURS_DAYS + 1)
     write_hours([hour_row(old)], day=old.date())
     publish(lake)
     assert TaskHour.objects.get().hour == old
