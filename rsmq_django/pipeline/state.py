@@ -130,7 +130,9 @@ def published_steps() -> list[StepState]:
     found = []
     for row in times:
         step = row["step"]
-        run, good = runs[step, row["newest"]], runs.get((step, row["good"]))
+        run, good = runs.get((step, row["newest"])), runs.get((step, row["good"]))
+        if run is None:  # publishing has removed it meanwhile, with the other runs of an expired day
+            continue
         found.append(StepState(step, run.started_at, run.seconds, run.error, _end_of(good) if good else None))
     return found
 

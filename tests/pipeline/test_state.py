@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.test import RequestFactory
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -115,6 +115,21 @@ def test_steps_in_the_database_are_those_of_the_lake(use_tz: bool, settings: Any
         ("archive", "no disk", NOON + dt.timedelta(minutes=1)),
         ("publish", "no table", None),
     ]
+
+
+@pytest.mark.django_db
+def test_step_whose_runs_are_removed_at_this_moment_is_left_out():
+    run_of("archive", NOON)
+    run_of("drain", NOON - dt.timedelta(days=400))
+
+    def remove_before(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if " IN (" in sql and sql.startswith("SELECT"):
+            removed, _ = PipelineRun.objects.filter(step="drain").delete()
+            assert removed == 1
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(remove_before):
+        assert [step.step for step in published_steps()] == ["archive"]
 
 
 @pytest.mark.django_db
