@@ -142,3 +142,13 @@ def test_log_gets_an_identity_at_the_memory_limit_and_keeps_it(topic: Topic, ser
         server.redis.config_set("maxmemory", 0)
 
     assert found[0].log and found == [(found[0].log, 1, 1)] * 2
+
+
+@pytest.mark.parametrize("garbage", [b"\xff\xfe", b"", b"a log of another program"])
+def test_identity_that_another_client_has_written_is_replaced(topic: Topic, server: PrivateServer, garbage: bytes):
+    topic.publish("a")
+    server.redis.hset("rsmqt:orders:meta", "log", garbage)
+
+    found = [topic.client.run(topic.identify_call()) for _ in range(2)]
+
+    assert len(found[0].log) == 32 and found == [(found[0].log, 1, 1)] * 2
