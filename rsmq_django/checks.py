@@ -20,7 +20,8 @@ from django.utils.version import get_version_tuple
 
 from .conf.caches import cache_url
 from .conf.options import nearest, shown
-from .conf.settings import ConnectionSettings, Settings, read_settings
+from .conf.problem_ids import UNKNOWN_CONNECTION
+from .conf.settings import ConnectionSettings, PipelineSettings, Settings, read_settings
 from .conf.timetable import can_read_cron
 from .core import RsmqError
 from .core.errors import InvalidValue
@@ -60,6 +61,7 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
         *check_schedules(settings),
         *check_outbox(settings),
         *check_shards(settings),
+        *check_pipeline(settings),
         *check_redis_version(redis.__version__),
     ]
 
@@ -279,6 +281,19 @@ def check_shards(settings: Settings) -> Iterator[CheckMessage]:
             said = f"Queue {queue.name!r} has SHARDS, and the pipeline reads one namespace of its connection."
             hint = "Put the queue on another connection than RSMQ['PIPELINE']['CONNECTION'], or give it 'SHARDS': 1."
             yield checks.Error(said, hint=hint, id="rsmq.E017")
+
+
+def check_pipeline(settings: Settings) -> Iterator[CheckMessage]:
+    """Check that the connections of RSMQ["PIPELINE"] exist; otherwise its first run would fail."""
+    chosen = settings.pipeline
+    named = [("CONNECTIONS", alias) for alias in chosen.connections or ()]
+    # A project without a pipeline need not have the connection that is its default.
+    if chosen.connection != PipelineSettings.connection or apps.is_installed("rsmq_django.pipeline"):
+        named.append(("CONNECTION", chosen.connection))
+    for option, alias in named:
+        if alias not in settings.connections:
+            said = f"RSMQ['PIPELINE'][{option!r}] has {shown(alias)}, which is not in RSMQ['CONNECTIONS']."
+            yield checks.Error(said, hint=nearest(alias, settings.connections), id=UNKNOWN_CONNECTION)
 
 
 def check_redis_version(version: str) -> Iterator[CheckMessage]:

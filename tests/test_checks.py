@@ -224,6 +224,24 @@ def test_project_whose_tasks_do_not_use_our_backend_is_warned(settings, tasks):
     assert OURS in message.hint
 
 
+@pytest.mark.parametrize(("option", "value"), [("CONNECTION", "defualt"), ("CONNECTIONS", ["default", "defualt"])])
+def test_a_connection_of_the_pipeline_that_does_not_exist_is_an_error(settings, option: str, value: str | list[str]):
+    settings.RSMQ = {**SERVER, "PIPELINE": {option: value}}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.E006"
+    assert message.msg == f"RSMQ['PIPELINE']['{option}'] has 'defualt', which is not in RSMQ['CONNECTIONS']."
+    assert message.hint == "Did you mean 'default'?"
+
+
+def test_a_project_without_a_pipeline_needs_no_connection_for_it(settings):
+    settings.RSMQ = {"CONNECTIONS": {"redis": SERVER["CONNECTIONS"]["default"]}, "QUEUES": {}}
+    settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "rsmq_django.pipeline"]
+
+    assert found() == []
+
+
 def test_enqueueing_after_the_commit_of_an_unknown_database_is_an_error(settings):
     settings.RSMQ = {**SERVER, "TASKS": {"ENQUEUE_ON_COMMIT": "defualt"}}
 
