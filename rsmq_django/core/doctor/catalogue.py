@@ -38,7 +38,11 @@ KINDS = {
     "not-durable": FindingKind(
         ERROR, "calls raise NotConfirmed or are refused; docs/how-to/durability.md has the conditions"
     ),
-    "left-out-shard": FindingKind(WARNING, "no worker receives its messages; raise SHARDS until they are processed"),
+    "left-out-shard": FindingKind(
+        WARNING,
+        "no worker receives its messages; raise SHARDS until they are processed, unless another project uses the "
+        "namespace",
+    ),
     "evicting-policy": FindingKind(
         WARNING,
         "at its memory limit the server would delete whole queues without an error; set maxmemory-policy noeviction",

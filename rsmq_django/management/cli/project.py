@@ -149,8 +149,8 @@ def _left_out_shards(client: Client) -> Iterator[Finding]:
             other = Client(client.connection, namespace=shard_namespace(connection.namespace, shard))
             names = [queue.name for queue in here if queue.shards <= shard]
             for name, messages in _messages_left(other, names).items():
-                where = f"in shard {shard}, in the namespace {other.namespace}"
-                text = f"{counted(messages)} {where}, and SHARDS is {settings.queue(name).shards}"
+                where = f"in the namespace {other.namespace}, which may be shard {shard}"
+                text = f"{counted(messages)} {where}: SHARDS is {settings.queue(name).shards}"
                 yield found("left-out-shard", name, text)
 
 
