@@ -33,7 +33,7 @@ class StepOptions:
 
     @property
     def server(self) -> Server:
-        """Return the server of the queues."""
+        """Return the server of drains."""
         return self.servers[""]
 
     @property
@@ -80,12 +80,14 @@ def _publish(options: StepOptions) -> Iterator[str]:
 
 
 def _snapshot(options: StepOptions) -> Iterator[str]:
-    yield f"snapshot: {_count(len(options.queues or list_queues(options.server.client)), 'queue')}"
+    found = options.queues or [name for server in options.servers.values() for name in list_queues(server.client)]
+    yield f"snapshot: {_count(len({*found}), 'queue')}"
 
 
 def _dlq(options: StepOptions) -> Iterator[str]:
-    letters = DeadLetters(Options.read(options.config.options(kind="dead", queue=",".join(options.queues))))
-    yield f"dlq: {_count(sum(len(part.ids) for part in letters.plan()), 'dead letter')}"
+    asked = {"kind": "dead", "queue": ",".join(options.queues)}
+    letters = [DeadLetters(Options.read({**source, **asked})) for source in options.config.sources().values()]
+    yield f"dlq: {_count(sum(len(part.ids) for each in letters for part in each.plan()), 'dead letter')}"
 
 
 def _drain(options: StepOptions) -> Iterator[str]:

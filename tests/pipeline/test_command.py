@@ -451,6 +451,22 @@ def test_status_and_doctor_tell_the_lag_of_each_log(
     assert "archive: 12 events" in planned
 
 
+def test_dry_run_counts_the_queues_and_dead_letters_of_all_connections(
+    pipeline, spread: dict[str, Any], server: PrivateServer
+):
+    for alias, namespace in (("default", "default"), ("media.1", "media-1"), ("orders", "orders")):
+        dead = Queue("video-dead", get_client(alias))
+        dead.create()
+        server.redis.hset(f"{namespace}::dead:video-dead", dead.send("1"), "{}")
+    Queue("letters", get_client("orders")).create()
+
+    planned = [pipeline(step, dry_run=True)[1] for step in ("snapshot", "dlq")]
+    done = [pipeline(step)[1].split() for step in ("snapshot", "dlq")]
+
+    assert planned[0].startswith("snapshot: 2 queues\n") and planned[1].startswith("dlq: 3 dead letters\n")
+    assert [words[1:5] for words in done] == [["3", "in", "2", "out"], ["3", "in", "3", "out"]]
+
+
 def test_status_of_the_other_logs_is_told_when_a_server_does_not_answer(
     pipeline, settings: Any, spread: dict[str, Any], server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
