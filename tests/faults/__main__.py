@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -14,6 +15,7 @@ import django
 import pytest
 from django.conf import settings
 
+from tests import leftovers
 from tests.faults.checker import Report
 from tests.faults.run import run
 from tests.faults.scenarios import SCENARIOS, Scenario, Step
@@ -124,5 +126,15 @@ def _explain(scenario: Scenario, seed: int, report: Report, steps: Sequence[Step
     print(f"    again: python -m tests.faults --only '{scenario.name}' --seed {seed} --steps {numbers}", flush=True)
 
 
+def _end(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        sys.exit(main())
+    finally:
+        for pid in leftovers.children():  # of a run that was still starting
+            leftovers.end_tree(pid)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.faults import run
 from tests.faults.history import Entry
-from tests.faults.world import World
+from tests.faults.world import SENDERS, WORKERS, World
+from tests.leftovers import descendants
+from tests.support import wait_until
+from tests.worker.processes import ROOT
 
 
 def test_faults_begin_when_each_sender_has_sent_and_calls_have_ended():
@@ -29,3 +36,22 @@ def test_results_of_calls_whose_process_was_killed_after_their_end_are_waited_fo
     results = run._results(World.__new__(World), kept, 90)
 
     assert results == {"a": "a", "b": "b"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 1 + 3 * WORKERS + SENDERS], ids=["starting", "running"])
+def test_run_that_is_told_to_end_leaves_no_process_behind(tmp_path: Path, processes: int):
+    words, own = [sys.executable, "-m", "tests.faults", "--only", "kills"], {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(words, cwd=ROOT, env={**os.environ, **own}, stdout=subprocess.DEVNULL) as ended:
+        wait_until(lambda: len(descendants(ended.pid)) >= processes)
+        started = descendants(ended.pid)
+        ended.terminate()
+
+    assert ended.returncode == 1
+    assert [pid for pid in started if runs(pid)] == []
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process runs; one that has ended may wait to be collected."""
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return done.stdout[:1] not in ("", "Z")
