@@ -13,7 +13,6 @@ from ..core.queue.drain import Drain
 from .columns import Rows, columns
 from .log import Entry, Offset, StreamLog, StreamRange
 from .options import Options
-from .server import Server
 from .snapshot import receive_count, sent_us
 
 SCHEMA = columns(
@@ -73,13 +72,3 @@ def _rows(queue: str, entries: list[Entry]) -> Rows:
         "receive_count": [receive_count(entry[b"c"]) for entry in fields],
         "body": [entry[b"b"] for entry in fields],
     }
-
-
-def restore_drained(server: Server, drain: Drain) -> int:
-    """Cancel a drain: send the messages of its journal back to the queue; return their number."""
-    total = 0
-    while True:
-        entries, back = server.run(drain.restore())
-        total += back
-        if entries < MAX_BATCH:
-            return total

@@ -68,22 +68,6 @@ def test_drain_takes_nothing_into_a_damaged_journal(
     assert bodies_in(queue) == [b"a", b"b"]
 
 
-def test_drain_that_is_given_up_returns_nothing_into_a_damaged_queue(
-    client: Client, queue: Queue, server: PrivateServer
-):
-    queue.send_many(["a", "b"])
-    drain = Drain("rsmq", "lake", "jobs")
-    assert client.run(drain.claim()) == 2
-    damage(server, "rsmq:jobs")
-
-    with pytest.raises(BrokenQueue):
-        client.run(drain.restore())
-
-    server.redis.delete("rsmq:jobs")
-    assert client.run(drain.restore()) == (2, 2)
-    assert sorted(bodies_in(queue)) == [b"a", b"b"]
-
-
 @pytest.mark.parametrize("key", ["rsmq::dead:jobs", "rsmq::released:jobs", "rsmq::released:other", "rsmq:other"])
 def test_redrive_changes_nothing_when_a_key_is_damaged(client: Client, queue: Queue, server: PrivateServer, key: str):
     other = Queue("other", client)

@@ -4,7 +4,7 @@ import pytest
 
 from rsmq_django.core import Queue
 from rsmq_django.core.errors import QueueNotFound
-from rsmq_django.spark.drain import Journals, drains, restore_drained
+from rsmq_django.spark.drain import Journals, drains
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
 
@@ -102,19 +102,6 @@ def test_move_works_at_the_memory_limit(mail: Queue, journals, server: PrivateSe
         assert mail.attributes().messages == 0
     finally:
         server.redis.config_set("maxmemory", 0)
-
-
-def test_drain_that_is_given_up_puts_the_messages_back(mail: Queue, journals, pipeline_server):
-    ids = mail.send_many(["1", "2"])
-    log = journals()
-    log.advance_all(log.beginning(), 100)
-    (drain,) = drains(log.options)
-
-    assert restore_drained(pipeline_server, drain) == 2
-    again = mail.receive_many(10)
-    assert [message.id for message in again] == ids
-    assert [message.receive_count for message in again] == [2, 2]
-    assert not pipeline_server.ask_one("XLEN", drain.journal)
 
 
 def test_queue_that_does_not_exist_is_named(journals):

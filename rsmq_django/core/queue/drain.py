@@ -42,23 +42,13 @@ class Drain:
 
         It returns the numbers of removed entries and of messages left alone because another consumer received them.
         """
-        return self._journal_call("acknowledge", (finished_id, most))
-
-    def restore(self, *, most: int = MAX_BATCH) -> Call[tuple[int, int]]:
-        """Return the call that puts messages of the journal back into their queue.
-
-        It returns the numbers of removed entries and of restored messages. Raises QueueNotFound.
-        """
-        return self._journal_call("restore", (most,))
+        keys = queue_keys(self.namespace, self.queue)
+        all_keys, args = (keys.messages, keys.settings, *self._own), (finished_id, most)
+        return Call("queue/bulk/acknowledge", all_keys, args, _read_pair, repeatable=True, subject=self.queue)
 
     @property
     def _own(self) -> tuple[str, str]:
         return drain_keys(self.namespace, self.consumer, self.queue)
-
-    def _journal_call(self, script: str, args: tuple[str | int, ...]) -> Call[tuple[int, int]]:
-        keys = queue_keys(self.namespace, self.queue)
-        all_keys = (keys.messages, keys.settings, *self._own)
-        return Call(f"queue/bulk/{script}", all_keys, args, _read_pair, repeatable=True, subject=self.queue)
 
 
 def _read_pair(reply: list[Any]) -> tuple[int, int]:
