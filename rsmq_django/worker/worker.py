@@ -359,7 +359,9 @@ class Worker:
             if not (execution in left_to_supervisor and isinstance(outcome, Released)):
                 execution.sink.settle(execution, outcome)
         self.pool.cancel_coroutines()  # only now: their ends are not settled again
-        # Queues first: the others are stopped before, which may take a second each.
+        for source in self.sources:
+            source.stop_soon()
+        # Queues first: the others are stopped before, which may take a second.
         for source in sorted(self.sources, key=lambda each: not each.is_released_by_supervisor):
             # Its released messages wake another process; this one ends at once then, because functions may still run.
             if not source.is_released_by_supervisor:

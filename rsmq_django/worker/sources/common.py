@@ -68,6 +68,9 @@ class CommonSource:
 
     # -- Called by the main thread ------------------------------------------------------------------------------------
 
+    def stop_soon(self) -> None:
+        """Do nothing: there are no threads."""
+
     def note_arrived(self, executions: Sequence[Execution]) -> None:
         """Count received messages."""
         if self.statistics is not None and executions:

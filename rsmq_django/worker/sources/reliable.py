@@ -83,8 +83,12 @@ class ReliableSource(BaseSource):
         """Start the thread that takes tokens."""
         self.wake_up.start()
 
+    def stop_soon(self) -> None:
+        """Let that thread end."""
+        self.wake_up.stop_soon()
+
     def stop(self) -> None:
-        """End that thread."""
+        """End it."""
         self.wake_up.stop()
 
     def fetch_ahead(self, room: int, *, at_most: int) -> None:

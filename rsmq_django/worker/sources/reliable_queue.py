@@ -131,10 +131,14 @@ class ReliableWakeUp:
         """Wait for the next token: the worker has found no more messages, and has room."""
         self._is_expected.set()
 
-    def stop(self) -> None:
-        """Stop waiting; returns when the thread has ended or after two seconds."""
+    def stop_soon(self) -> None:
+        """Stop waiting."""
         self._is_stopping = True
         self._is_expected.set()
+
+    def stop(self) -> None:
+        """Stop waiting; returns when the thread has ended or after two seconds."""
+        self.stop_soon()
         if self._thread.ident is not None:
             self._thread.join(2 * SLICE_S)
 

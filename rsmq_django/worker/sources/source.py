@@ -69,6 +69,9 @@ class Source(AckSink, Protocol):
     def start(self, wakeup: Wakeup, may_fetch: Callable[[], bool]) -> None:
         """Begin to end the sleep of the worker when messages arrive; `may_fetch` returns whether it wants any."""
 
+    def stop_soon(self) -> None:
+        """Let threads end, so that stop() waits for them less long. Further calls do nothing."""
+
     def stop(self) -> None:
         """End what start() began. Further calls do nothing."""
 

@@ -109,6 +109,10 @@ class TopicGroupSource(CommonSource):
         if not self._ends_by_itself:
             self.wake_ups.start()
 
+    def stop_soon(self) -> None:
+        """Let that end."""
+        self.wake_ups.stop_soon()
+
     def stop(self) -> None:
         """End that."""
         self.wake_ups.stop()

@@ -158,10 +158,14 @@ class TopicWakeUps:
         """Wait for a publish after index `last`; returns whether a later one is known already."""
         return self._by_tag[_tag(wake_key)].expect(wake_key, last)
 
-    def stop(self) -> None:
-        """Stop waiting; returns when the threads have ended or after two seconds."""
+    def stop_soon(self) -> None:
+        """Stop waiting."""
         for each in self._by_tag.values():
             each.stop_soon()
+
+    def stop(self) -> None:
+        """Stop waiting; returns when the threads have ended or after two seconds."""
+        self.stop_soon()
         for each in self._by_tag.values():
             each.join()
 

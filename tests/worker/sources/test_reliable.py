@@ -16,10 +16,11 @@ from rsmq_django.core import Connection, Message
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.stats.events import following
 from rsmq_django.core.stats.history import read_totals
+from rsmq_django.core.topic import TopicMessage
 from rsmq_django.management.commands.rsmq_worker import chosen_queues
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
-from rsmq_django.tasks import Retry, TaskContext, consumer, current_task, fixed, lease_lost
+from rsmq_django.tasks import Retry, TaskContext, consumer, current_task, fixed, lease_lost, topic_task
 from rsmq_django.tasks.compat import InvalidTask
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.outcomes import Dead, Released, RetryIn, Succeeded
@@ -262,29 +263,47 @@ def test_message_that_kills_its_workers_dies(orders: ReliableQueue, server: Priv
     assert [dead.body for dead in orders.messages("dead")] == [b"poison"]
 
 
+def note_step(source: Any, step: str, steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Note each call of a method of a source."""
+    do = getattr(source, step)
+
+    def noted() -> None:
+        steps.append(f"{step} {type(source).__name__}")
+        do()
+
+    monkeypatch.setattr(source, step, noted)
+
+
 def test_outcomes_of_queues_are_sent_before_a_stop_waits_for_the_thread_of_reliable_queues(
     orders: ReliableQueue, monkeypatch: pytest.MonkeyPatch
 ):
-    steps = list[str]()
-
-    def note(source: Any, step: str) -> None:
-        do = getattr(source, step)
-
-        def noted() -> None:
-            steps.append(f"{step} {type(source).__name__}")
-            do()
-
-        monkeypatch.setattr(source, step, noted)
-
-    worker = new_worker("orders", "default")
+    steps, worker = list[str](), new_worker("orders", "default")
     for source in worker.sources:
-        note(source, "stop")
-        note(source, "flush")
+        note_step(source, "stop", steps, monkeypatch)
+        note_step(source, "flush", steps, monkeypatch)
 
     worker.stop(within_s=0)
     worker.run()
 
     assert steps[:3] == ["flush QueueSource", "stop ReliableSource", "flush ReliableSource"]
+
+
+def test_stop_waits_for_the_threads_of_reliable_queues_and_topics_at_the_same_time(
+    orders: ReliableQueue, monkeypatch: pytest.MonkeyPatch
+):
+    @topic_task("news", group="readers")
+    def read(message: TopicMessage) -> None: ...
+
+    steps, worker = list[str](), new_worker("orders")
+    for source in worker.sources:
+        for step in ("stop_soon", "stop"):
+            note_step(source, step, steps, monkeypatch)
+
+    worker.stop(within_s=0)
+    worker.run()
+
+    assert sorted(steps[:2]) == ["stop_soon ReliableSource", "stop_soon TopicGroupSource"]
+    assert sorted(steps[2:4]) == ["stop ReliableSource", "stop TopicGroupSource"]
 
 
 def test_stopping_worker_does_not_take_the_token_of_the_message_that_it_gives_back(
