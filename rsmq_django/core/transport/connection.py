@@ -22,7 +22,7 @@ import redis
 import redis.asyncio
 from redis.exceptions import MasterDownError, MovedError, ReadOnlyError
 
-from ..errors import RedisFailure
+from ..errors import InvalidValue, RedisFailure
 from .cluster import ASK_FOR_NODES, ClusterNodes, moved
 from .connection_errors import connection_lost, not_connected, refused
 from .factories import has_credentials, masked, new_async_factory, new_factory, service_of
@@ -35,6 +35,8 @@ from .sentinels import ASK_FOR_ROLE, SWITCHES, Sentinels
 from .waits import WAITS, lesser, some_done, waits_of
 from .wire import Wire
 
+#: A day. Sockets take 2**31 ms at most.
+MOST_TIMEOUT_S = 86_400
 #: How often an exchange follows a redirection to another node of a cluster.
 MOST_MOVES = 5
 
@@ -54,7 +56,7 @@ class Connection:
     `redis+sentinel://` and `rediss+sentinel://` name sentinels and a service, and lead to its primary.
 
     `timeout_s` (default 1 s) bounds connecting and each wait for a reply, so that a web request never hangs on a
-    queue. Options of the server's user, database and TLS go into the URL as redis-py documents them.
+    queue; a day at most. Options of the server's user, database and TLS go into the URL as redis-py documents them.
     `credential_provider` (see redis.credentials) gives user and password for each new socket; the URL then has none.
     `role` is a part of the name that the server shows for each socket; default: the role of the process.
     """
@@ -62,6 +64,8 @@ class Connection:
     def __init__(
         self, url: str, *, timeout_s: float = 1.0, credential_provider: Any = None, role: str | None = None
     ) -> None:
+        if not 0 < timeout_s <= MOST_TIMEOUT_S:
+            raise InvalidValue(f"timeout_s is {timeout_s!r}; it must be above 0, and at most {MOST_TIMEOUT_S} seconds")
         service = service_of(url)
         self.url = url
         self.timeout_s = timeout_s

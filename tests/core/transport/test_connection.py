@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown, PermissionDenied, RsmqError, ServerRefused
+from rsmq_django.core.errors import (
+    ConnectionFailed,
+    InvalidValue,
+    OutcomeUnknown,
+    PermissionDenied,
+    RsmqError,
+    ServerRefused,
+)
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -29,6 +36,12 @@ def user(server: PrivateServer) -> Iterator[str]:
     server.redis.execute_command("ACL", "SETUSER", "ann", "reset", "on", f">{SECRET}", "~*", "&*", "+@all")
     yield "ann"
     server.redis.execute_command("ACL", "DELUSER", "ann")
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, 1e9, float("inf"), float("nan")])
+def test_timeout_that_no_socket_takes_is_refused_before_there_is_one(timeout_s: float):
+    with pytest.raises(InvalidValue, match="it must be above 0, and at most 86400 seconds"):
+        Connection("redis://localhost", timeout_s=timeout_s)
 
 
 # -- URLs ----------------------------------------------------------------------------------------------------------
