@@ -68,7 +68,7 @@ def call_key(
 def key_text(key: Any, *, what: str) -> str:
     """Return the JSON of a key, the same for equal keys: a tuple is a list.
 
-    Raises TypeError for values that JSON cannot represent.
+    Raises TypeError for values that JSON cannot represent, ValueError for NaN and infinity.
 
     The error contains `what` the key is for: "makes shop.tasks.pay unique".
     """
@@ -77,5 +77,6 @@ def key_text(key: Any, *, what: str) -> str:
     except (TypeError, ValueError) as error:
         from .json_errors import blamed_value  # only for its words
 
+        kind = TypeError if isinstance(error, TypeError) else ValueError
         said = blamed_value(key, "the key") or str(error)
-        raise TypeError(f"what {what} cannot be written as JSON: {said}") from error
+        raise kind(f"what {what} cannot be written as JSON: {said}") from error

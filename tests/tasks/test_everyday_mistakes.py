@@ -14,7 +14,7 @@ import pytest
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
-from rsmq_django.tasks import Task, Unique, call, chain, cron, every, group, schedule, topic_task
+from rsmq_django.tasks import Concurrency, Task, Unique, call, chain, cron, every, group, schedule, topic_task
 from rsmq_django.tasks.compat import InvalidTask, task_backends
 from rsmq_django.tasks.topic_task import check_topic_tasks
 from rsmq_django.tasks.unknown_task import why_unknown
@@ -174,6 +174,18 @@ def test_argument_that_makes_a_call_unique_is_named_as_well(project: Configure):
 
     with pytest.raises(TypeError, match=r"the key\[1\].* is a Customer, which JSON lacks; pass its primary key"):
         declared.enqueue(Customer())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"unique": Unique()}, {"fair_by": ["colour"]}, {"limits": [Concurrency(1, by=["colour"])]}],
+    ids=["plain", "unique", "fair", "limited"],
+)
+def test_nan_is_a_value_error_that_names_it_whatever_the_options_are(project: Configure, options: dict[str, Any]):
+    declared = declare(**options)(lambda colour: None)
+
+    with pytest.raises(ValueError, match=r"(argument 'colour'|the key.*) is nan, which JSON lacks; pass None"):
+        declared.enqueue(float("nan"))
 
 
 # -- Options and declarations --------------------------------------------------------------------------------------
