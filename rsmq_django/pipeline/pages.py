@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
+from urllib.parse import quote
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern
 from django.utils.translation import gettext as _
 
-from ..admin.site import LiveAdmin, PlainChangeList
+from ..admin.site import LiveAdmin, PlainChangeList, View
 from . import history
 from .charts import DEFAULT_SPAN, SPANS
 
@@ -23,6 +27,13 @@ class HistoryAdmin(LiveAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return a stock list: these have tables."""
         return PlainChangeList
+
+    def get_urls(self) -> list[URLPattern]:
+        """Return all URLs; they read zero bytes, which PostgreSQL refuses in a query, as publishing stores them."""
+        urls = super().get_urls()
+        for url in urls:
+            url.callback = _without_zero_bytes(url.callback)
+        return urls
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
         """Search in columns."""
@@ -40,6 +51,18 @@ class HistoryAdmin(LiveAdmin):
     def freshness(self) -> dict[str, Any]:
         """Return how old the history is."""
         return {"freshness": history.freshness()}
+
+
+def _without_zero_bytes(view: View) -> View:
+    @wraps(view)
+    def cleaned(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        for name in ("GET", "POST"):
+            given = getattr(request, name).urlencode()
+            if "%00" in given:
+                setattr(request, name, QueryDict(given.replace("%00", quote("\ufffd"))))
+        return view(request, *args, **kwargs)
+
+    return cleaned
 
 
 def span_of(request: HttpRequest) -> str:
