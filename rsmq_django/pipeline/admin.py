@@ -6,6 +6,7 @@ They read the tables only, so they need neither Redis nor Spark; the redrive of 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -87,16 +88,19 @@ def _shown_ms(value: float | None) -> str:
     return as_run_time(None if value is None else value / 1000)
 
 
+#: Metric of anomalies -> its name, and how its values are written.
+METRICS: Mapping[str, tuple[Any, Callable[[float], str]]] = {
+    "attempts": (gettext_lazy("attempts"), lambda value: as_number(round(value))),
+    "failure_rate": (gettext_lazy("failure rate"), lambda value: _share(value)),
+    "wait_p95": (gettext_lazy("latency p95"), lambda value: _shown_ms(value / 1000)),
+    "run_p95": (gettext_lazy("run time p95"), lambda value: _shown_ms(value / 1000)),
+}
+
+
 def _measured(odd: Anomaly) -> tuple[str, str, str]:
     """Return the metric of an anomaly, its value, and its usual value."""
-    if odd.metric == "attempts":
-        return _("attempts"), as_number(round(odd.value)), as_number(round(odd.median))
-    if odd.metric == "failure_rate":
-        return _("failure rate"), _share(odd.value), _share(odd.median)
-    names = {"wait_p95": _("latency p95"), "run_p95": _("run time p95")}
-    if odd.metric in names:
-        return names[odd.metric], _shown_ms(odd.value / 1000), _shown_ms(odd.median / 1000)
-    return odd.metric, as_figure(odd.value, ".3g"), as_figure(odd.median, ".3g")
+    name, write = METRICS.get(odd.metric, (odd.metric, lambda value: as_figure(value, ".3g")))
+    return str(name), write(odd.value), write(odd.median)
 
 
 def _shown_time(time: dt.datetime, form: str) -> SafeString:
@@ -170,12 +174,22 @@ class CapacityAdviceAdmin(HistoryAdmin):
     date_hierarchy = "day"
 
 
+class MetricFilter(admin.AllValuesFieldListFilter):
+    """The metrics, with the names that the list shows."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        """Yield the choices."""
+        for choice in super().choices(changelist):
+            shown = str(choice["display"])
+            yield {**choice, "display": METRICS[shown][0] if shown in METRICS else shown}
+
+
 @admin.register(Anomaly)
 class AnomalyAdmin(HistoryAdmin):
     """Anomalies: hours that differ from the same hour of other days."""
 
     list_display = ("hour_in_utc", "queue", "measure", "then", "usually", "distance", "task")
-    list_filter = ("metric", "queue")
+    list_filter = (("metric", MetricFilter), "queue")
     search_fields = ("task",)
 
     @admin.display(description=gettext_lazy("hour (UTC)"), ordering="hour")

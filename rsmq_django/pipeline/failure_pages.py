@@ -21,8 +21,10 @@ from ..admin.redaction import redact
 from ..conf.settings import get_settings
 from . import history
 from .charts import SPANS
+from .fields import utc
 from .models import FailureGroup, MutedFailure
 from .pages import HistoryAdmin, span_links, span_of
+from .task_table import UtcTimeField
 
 #: Maximum number of dead letters per redrive request, which keeps the request short.
 MOST_REDRIVEN = 1000
@@ -47,11 +49,7 @@ class FailureForm(forms.Form):
             ("7d", gettext_lazy("Since a week ago")),
         ],
     )
-    new_since = forms.DateTimeField(
-        label=gettext_lazy("New since"),
-        required=False,
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": 1}, format="%Y-%m-%dT%H:%M:%S"),
-    )
+    new_since = UtcTimeField(label=gettext_lazy("New since (UTC)"), required=False)
     muted = forms.BooleanField(label=gettext_lazy("Show muted"), required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -65,7 +63,7 @@ class FailureForm(forms.Form):
         given = self.cleaned_data
         new = [given["new_since"]] if given.get("new_since") else []
         if period := NEW.get(given.get("new", "")):
-            new.append(timezone.now() - period)
+            new.append(utc(timezone.now()) - period)
         asked = {name: given.get(name) or None for name in ("task", "queue", "kind")}
         return asked | {"new_since": max(new) if new else None}
 

@@ -35,6 +35,11 @@ class HistoryAdmin(LiveAdmin):
             url.callback = _without_zero_bytes(url.callback)
         return urls
 
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the fields of a row; times and numbers are written as in lists."""
+        sets = super().get_fieldsets(request, obj)
+        return [(name, {**options, "fields": [*map(self._formatted, options["fields"])]}) for name, options in sets]
+
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
         """Search in columns."""
         return admin.ModelAdmin.get_search_results(self, request, queryset, search_term)

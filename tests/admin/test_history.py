@@ -271,6 +271,37 @@ def test_muted_failures_are_hidden_until_they_are_asked_for(browser: Browser, ol
 # -- All pages --------------------------------------------------------------------------------------------------------
 
 
+def test_numbers_and_times_of_a_row_are_written_as_in_its_list(browser: Browser, history: None):
+    PipelineRun.objects.update(rows_in=90_000)
+    TaskHour.objects.update(attempts=90_000)
+
+    for model in (PipelineRun, TaskHour):
+        row: Any = model.objects.first()
+        text = text_of(browser.get(f"{ROOT}{model._meta.model_name}/{row.pk}/change/"))
+        assert "90,000" in text and "90000" not in text
+
+
+def test_anomalies_are_filtered_by_the_names_that_the_list_shows(browser: Browser, history: None):
+    Anomaly.objects.update(metric="wait_p95")
+
+    page = browser.get(f"{ROOT}anomaly/")
+
+    assert "wait_p95" not in text_of(page)
+    assert '<a href="?metric=wait_p95">latency p95</a>' in " ".join(page.content.decode().split())
+    assert len(rows_of(browser.get(f"{ROOT}anomaly/?metric=wait_p95"))) == 1
+
+
+@pytest.mark.parametrize("uses_tz", [True, False])
+def test_failures_are_filtered_by_times_in_utc(browser: Browser, history: None, settings: Any, uses_tz: bool):
+    settings.USE_TZ, settings.TIME_ZONE = uses_tz, "Asia/Tokyo"
+    first_at = FailureGroup.objects.get().first_at.astimezone(dt.UTC)
+
+    for minutes, expected in ((-1, [GROUP]), (1, [])):
+        since = first_at + dt.timedelta(minutes=minutes)
+        page = browser.get(FAILURES, {"new": "24h", "new_since": f"{since:%Y-%m-%dT%H:%M}"})
+        assert groups_of(page) == expected and "New since (UTC)" in text_of(page)
+
+
 def test_all_times_are_utc_in_any_time_zone_of_the_site(browser: Browser, history: None, settings: Any):
     settings.TIME_ZONE = "Asia/Kolkata"  # half an hour off, so that no hour looks right by chance
     hour = TaskHour.objects.latest("hour").hour.astimezone(dt.UTC)
