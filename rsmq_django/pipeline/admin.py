@@ -1,4 +1,4 @@
-"""The admin pages of pipeline results: weeks of history, failures, objectives, advice, and pipeline runs.
+"""The admin pages of pipeline results: weeks of history, failures, objectives, advice, runs, the lake.
 
 They read the tables only, so they need neither Redis nor Spark; the redrive of a failure group reads the lake.
 """
@@ -27,12 +27,13 @@ from . import history
 from .charts import SPANS, begin_of, charts_of, depth_charts_of, hours_and_days
 from .failure_pages import FailureGroupAdmin
 from .fields import utc
+from .lake_page import LakeAdmin
 from .models import Anomaly, CapacityAdvice, PipelineRun, QueueDepth, SloBurn, TaskHour
 from .pages import HistoryAdmin, SpanParameter, span_links, span_of
 from .state import MOST_CLOCK_S, LogHealth, lost_events, project_log, published_steps
 from .task_table import FORMATS, TaskForm, download, download_links, headers, table_rows
 
-__all__ = ["FailureGroupAdmin"]
+__all__ = ["FailureGroupAdmin", "LakeAdmin"]
 
 MOST_TASKS = 200
 

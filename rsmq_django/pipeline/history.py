@@ -12,18 +12,31 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Literal, TypeVar
 
-from django.db.models import ExpressionWrapper, F, Max, Min, Q, QuerySet, Sum, TextField
+from django.db.models import Count, ExpressionWrapper, F, Max, Min, Q, QuerySet, Sum, TextField
 
 from ..core.stats.histogram import LAST_BUCKET, Histogram
 from ..spark.burn import ALARMS, WINDOWS_S
 from .days import LENGTHS, begin_of, cover
 from .fields import numbers_of, utc
-from .models import ALL, Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskDay, TaskHour
+from .models import (
+    ALL,
+    Anomaly,
+    CapacityAdvice,
+    FailureGroup,
+    LakeDay,
+    LakeState,
+    PipelineRun,
+    QueueDepth,
+    SloBurn,
+    TaskDay,
+    TaskHour,
+)
 
 __all__ = [
     "BurnAlarm",
     "FailureSummary",
     "Freshness",
+    "LakeFigures",
     "Point",
     "anomalies",
     "burn_alarms",
@@ -31,6 +44,9 @@ __all__ = [
     "depth_history",
     "failure_groups",
     "freshness",
+    "lake_days",
+    "lake_state",
+    "lake_tables",
     "pipeline_runs",
     "queue_depths",
     "slo_burns",
@@ -111,6 +127,19 @@ class BurnAlarm:
 
     burn: SloBurn
     limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFigures:
+    """The days, rows, files and bytes of a table of the lake."""
+
+    table: str
+    days: int
+    first_day: dt.date
+    last_day: dt.date
+    rows: int
+    files: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +283,25 @@ def depth_history(*, queue: str | None = None, since: dt.datetime, step: Step) -
             setattr(point, name, max(getattr(point, name), row[name]))
         point.oldest_s = max(point.oldest_s, (row["oldest"] or 0) / 1e6)
     return list(points.values())
+
+
+def lake_tables() -> list[LakeFigures]:
+    """Return the figures of each table of the lake, the largest first, as of the last publishing."""
+    sums = {name: Sum(name) for name in ("rows", "files", "size_bytes")}
+    about = {"days": Count("day"), "first_day": Min("day"), "last_day": Max("day"), **sums}
+    tables: Iterable[Any] = LakeDay.objects.order_by().values("table").annotate(**about)
+    return sorted((LakeFigures(**row) for row in tables), key=lambda one: (-one.size_bytes, one.table))
+
+
+def lake_days(*, table: str, since: dt.date | None = None) -> list[LakeDay]:
+    """Return the days of a table of the lake, newest first, as of the last publishing."""
+    rows = LakeDay.objects.filter(table=table)
+    return list(rows.filter(day__gte=since) if since else rows)
+
+
+def lake_state() -> LakeState | None:
+    """Return the place of the lake and its newest event, or None before the first publishing."""
+    return LakeState.objects.first()
 
 
 def pipeline_runs(*, limit: int = 50) -> list[PipelineRun]:

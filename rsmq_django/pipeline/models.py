@@ -76,6 +76,41 @@ class PublishedDay(models.Model):
         return f"{self.table} {self.day}"
 
 
+class LakeDay(models.Model):
+    """The files of a day of a lake table, without those that wait for their removal."""
+
+    table = _path()
+    day = _day()
+    rows = models.BigIntegerField()
+    files = models.IntegerField()
+    size_bytes = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = _("day of the lake")
+        verbose_name_plural = _("lake")
+        ordering: ClassVar = ["-day", "table"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["table", "day"], name="rsmq_lake_day")]
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.day}"
+
+
+class LakeState(models.Model):
+    """The place of the lake and its newest event, as of the last publishing: one row."""
+
+    #: Path or address without credentials.
+    place = models.TextField()
+    newest_event_at = UtcField(null=True)  # type: ignore[misc]
+    published_at = UtcField()
+
+    class Meta:
+        verbose_name = verbose_name_plural = _("state of the lake")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.place
+
+
 class TaskStatistics(models.Model):
     """Counts of the attempts of a task in a queue, and their latencies and run times."""
 

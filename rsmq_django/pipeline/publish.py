@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,14 +18,19 @@ from typing import Any, TypeVar
 from django.db import IntegrityError, connections, models, router, transaction
 
 from ..spark.delta import Table
+from ..spark.demand import newest
+from ..spark.files import is_local
 from ..spark.lake import Lake
 from ..spark.runs import StepRun, runs_of
-from ..spark.schemas import ANOMALIES, CAPACITY, DEPTH, FAILURES, HOURLY, RUNS, SLO, LakeTable
+from ..spark.schemas import ANOMALIES, CAPACITY, DEPTH, EVENTS, FAILURES, HOURLY, RUNS, SLO, LakeTable
 from .days import KEEP_HOURS_DAYS, write_day
 from .models import (
+    PATH_LENGTH,
     Anomaly,
     CapacityAdvice,
     FailureGroup,
+    LakeDay,
+    LakeState,
     PipelineRun,
     PublishedDay,
     QueueDepth,
@@ -86,6 +92,7 @@ def publish(
             _patiently(partial(_remove_days, table, model, gone))
     if not dry_run:
         _publish_runs(lake)
+        _publish_lake(lake)
     return Published(days, rows, removed)
 
 
@@ -182,6 +189,50 @@ def _run_values(run: StepRun) -> dict[str, Any]:
     del values["id"], values["whole_error"]
     started_at = dt.datetime.fromisoformat(run.started_at)
     return values | {"started_at": started_at, "error": _database_value("error", run.error)}
+
+
+# -- Lake -------------------------------------------------------------------------------------------------------------
+
+
+def _publish_lake(lake: Lake) -> None:
+    """Write the files of each day, the place of the lake and its newest event."""
+    figures: dict[tuple[str, dt.date], tuple[int, int, int]] = {}
+    for table in lake.all_tables():
+        for file in lake.open(table).files:
+            key = _short(table.name, PATH_LENGTH), file.day
+            rows, files, size = figures.get(key, (0, 0, 0))
+            figures[key] = rows + file.rows, files + 1, size + file.size
+    _patiently(partial(_write_figures, figures))
+    newest_event_at, now = newest(lake.open(EVENTS)), dt.datetime.now(dt.UTC)
+    state = {"place": without_credentials(lake.uri), "newest_event_at": newest_event_at, "published_at": now}
+    LakeState.objects.update_or_create(pk=1, defaults=state)
+
+
+def _write_figures(figures: Mapping[tuple[str, dt.date], tuple[int, int, int]]) -> None:
+    database = router.db_for_write(LakeDay)
+    with transaction.atomic(using=database):
+        days = LakeDay.objects.using(database)
+        known = {(row.table, row.day): row for row in days.all()}
+        same = {key for key, row in known.items() if (row.rows, row.files, row.size_bytes) == figures.get(key)}
+        gone = [row.pk for key, row in known.items() if key not in same]
+        for at in range(0, len(gone), BATCH_ROWS):
+            days.filter(pk__in=gone[at : at + BATCH_ROWS]).delete()
+        fresh = [
+            LakeDay(table=table, day=day, rows=rows, files=files, size_bytes=size)
+            for (table, day), (rows, files, size) in figures.items()
+            if (table, day) not in same
+        ]
+        days.bulk_create(fresh, batch_size=BATCH_ROWS)
+
+
+def without_credentials(place: str) -> str:
+    """Return the path or address of a lake without a password and without the query of its address."""
+    if is_local(place):
+        return place
+    scheme, _, rest = place.partition("://")
+    host, slash, path = re.split("[?#]", rest, maxsplit=1)[0].partition("/")
+    user, at, host = host.rpartition("@")
+    return f"{scheme}://{'' if ':' in user else user + at}{host}{slash}{path}"
 
 
 # -- Rows -------------------------------------------------------------------------------------------------------------

@@ -128,15 +128,15 @@ Outcomes = dict[int, tuple[int, int]]
 
 
 def newest(table: Table) -> dt.datetime | None:
-    """Return the newest five minutes with events that are not in the future; None without any."""
+    """Return the newest time of a row that is not in the future; None without any."""
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
-    latest = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=MOST_AHEAD_S)
+    latest, time = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=MOST_AHEAD_S), table.definition.time
     for day in reversed(table.days):
         if day <= latest.date():
             found: dt.datetime | None = pc.max(
-                table.read({day}, names=["at"], where=ds.field("at") <= latest)["at"]
+                table.read({day}, names=[time], where=ds.field(time) <= latest)[time]
             ).as_py()
             if found is not None:
                 return found

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from .columns import arrow_schema
 from .delta import EXPIRED, CommitConflict, Table
 from .errors import PipelineError, WrongOption
-from .files import DataFile, is_local, scan_files, write_file, write_files
+from .files import DataFile, file_system, is_local, scan_files, write_file, write_files
 from .schemas import TABLES, LakeTable
 
 T = TypeVar("T")
@@ -31,6 +31,8 @@ FULL_BYTES = 128 * 2**20
 COMPACT_AFTER_DAYS = 2
 #: Those of a later day are rewritten, too, when they are so many.
 MANY_FILES = 64
+#: Directories with a table for each drained queue and for each archived topic.
+MORE_TABLES = ("drained", "topics")
 #: Directories of the lakes of earlier versions, which were no Delta tables.
 OF_EARLIER_VERSIONS = ("_checkpoints", "events_compact", "_state")
 
@@ -83,6 +85,17 @@ class Lake:
         """Return a table as it is now. Raises PipelineError in a lake that an earlier version wrote."""
         self.refuse_earlier_version()
         return Table(f"{self.uri}/{table.name}", table, create=create)
+
+    def all_tables(self) -> list[LakeTable]:
+        """Return the tables, with those of drained queues and archived topics."""
+        from pyarrow import fs
+
+        files, found = file_system(self.uri), list(TABLES)
+        for folder in MORE_TABLES:
+            for info in files.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+                if info.type == fs.FileType.Directory:
+                    found.append(LakeTable(f"{folder}/{info.base_name}", (), 0))
+        return found
 
     # -- Rows ---------------------------------------------------------------------------------------------------------
 

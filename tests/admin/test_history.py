@@ -2,6 +2,7 @@
 
 import csv
 import datetime as dt
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ from rsmq_django.pipeline.models import (
     Anomaly,
     CapacityAdvice,
     FailureGroup,
+    LakeDay,
+    LakeState,
     PipelineRun,
     QueueDepth,
     SloBurn,
@@ -34,7 +37,8 @@ pytestmark = pytest.mark.usefixtures("mid_minute")
 
 ROOT = "/admin/rsmq_pipeline/"
 TASKS, FAILURES, OBJECTIVES = f"{ROOT}taskhour/", f"{ROOT}failuregroup/", f"{ROOT}sloburn/"
-NAMES = ("taskhour", "failuregroup", "sloburn", "capacityadvice", "anomaly", "queuedepth", "pipelinerun")
+LAKE = f"{ROOT}lakeday/"
+NAMES = ("taskhour", "failuregroup", "sloburn", "capacityadvice", "anomaly", "queuedepth", "pipelinerun", "lakeday")
 GROUP = fingerprint("shop.pay", "ValueError", "no row 7")
 
 
@@ -70,6 +74,11 @@ def history(db: None) -> None:
     Anomaly.objects.create(
         day=now.date(), hour=now, queue="mail", task="shop.pay", metric="dead", value=5, median=0, mad=0, n=100
     )
+    LakeState.objects.create(place="s3://bucket/lake", newest_event_at=now, published_at=now)
+    for back in range(3):
+        for table in ("events", "hourly"):
+            day = now.date() - dt.timedelta(days=back)
+            LakeDay.objects.create(table=table, day=day, rows=1000 + back, files=2, size_bytes=1_048_576)
 
 
 def tasks_of(page: Any) -> list[str]:
@@ -334,7 +343,7 @@ def test_way_to_a_page_names_it_once(browser: Browser, history: None):
 def test_menu_has_the_names_of_the_pages(browser: Browser):
     text = text_of(browser.get("/admin/"))
 
-    for name in ("Task history", "Failures", "Objectives and capacity", "Anomalies", "Pipeline runs"):
+    for name in ("Task history", "Failures", "Objectives and capacity", "Anomalies", "Pipeline runs", "Lake"):
         assert name in text, name
 
 
@@ -407,6 +416,31 @@ def test_depths_of_queues_are_charted(browser: Browser, history: None, django_as
     assert oldest.series[0].values[-3:] == [2, 1, 0]
     assert mail.context["charts"][0].series[0].values[-3:] == [20, 10, 0]
     assert len(rows_of(mail)) == 3
+
+
+def test_lake_is_shown_with_the_days_of_a_table(
+    browser: Browser, history: None, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
+):
+    for name in ("deltalake", "pyarrow", "pyspark"):
+        monkeypatch.setitem(sys.modules, name, None)  # an import raises ModuleNotFoundError
+
+    with django_assert_max_num_queries(8):
+        page = browser.get(LAKE)
+    text = text_of(page)
+
+    assert "s3://bucket/lake" in text and "6.0 MiB · 12 files" in text and "3,003" in text
+    assert "polars.scan_delta('s3://bucket/lake/events')" in text
+    rows, size = page.context["charts"]
+    assert rows.series[0].values[-4:] == [None, 1002, 1001, 1000] and set(size.series[0].values[-3:]) == {1}
+    newest = timezone.now().date()
+    assert [day.day for day, _size in page.context["days"]] == [newest - dt.timedelta(days=back) for back in range(3)]
+    hourly = browser.get(LAKE, {"table": "hourly", "span": "12w"})
+    assert "lake/hourly')" in text_of(hourly) and 'href="?table=events&amp;span=12w"' in hourly.content.decode()
+    assert browser.get(LAKE, {"table": "<x>"}).context["chosen"] == "events"
+
+
+def test_lake_before_the_first_publishing_is_reported(browser: Browser, db: None):
+    assert "No data yet" in text_of(browser.get(LAKE))
 
 
 def test_an_unknown_group_is_reported(browser: Browser, history: None):

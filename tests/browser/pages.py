@@ -84,6 +84,8 @@ PAGES = {
     "anomalies": "/admin/rsmq_pipeline/anomaly/",
     "depths": "/admin/rsmq_pipeline/queuedepth/?span=2d",
     "depths-of-a-queue": "/admin/rsmq_pipeline/queuedepth/?span=2w&queue=mail",
+    "lake": "/admin/rsmq_pipeline/lakeday/?span=12w",
+    "lake-of-a-queue": f"/admin/rsmq_pipeline/lakeday/?table=drained/{LONG_NAME}",
 }
 
 

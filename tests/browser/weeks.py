@@ -10,6 +10,8 @@ from rsmq_django.pipeline.models import (
     Anomaly,
     CapacityAdvice,
     FailureGroup,
+    LakeDay,
+    LakeState,
     MutedFailure,
     PipelineRun,
     QueueDepth,
@@ -30,6 +32,7 @@ def remember_weeks(*, queue_with_a_long_name: str, long_error: str) -> int:
     _failures(now, queue_with_a_long_name, long_error)
     _objectives(now, queue_with_a_long_name)
     _anomalies(now, queue_with_a_long_name)
+    _lake(now, queue_with_a_long_name)
     return _runs(now)
 
 
@@ -109,6 +112,20 @@ def _objectives(now: dt.datetime, queue_with_a_long_name: str) -> None:
         CapacityAdvice.objects.create(
             day=now.date(), queue=queue, attempts=9000, arrivals_per_s=3.2, mean_run_s=0.9, run_cv_squared=1, load=2.9,
             slots_seen=4, slots_needed=needed, wait_target_s=1, quantile=0.95, silent_because=reason,
+        )  # fmt: skip
+
+
+def _lake(now: dt.datetime, queue_with_a_long_name: str) -> None:
+    place = "s3://lake-of-the-shop-in-eu-central-1/production/history-of-all-tasks"
+    LakeState.objects.create(place=place, newest_event_at=now, published_at=now)
+    tables = {"events": (30, 900_000), "five_minutes": (90, 9_000), "hourly": (70, 480)}
+    for table, (days, rows) in (tables | {f"drained/{queue_with_a_long_name}": (3, 1_234_567)}).items():
+        LakeDay.objects.bulk_create(
+            LakeDay(
+                table=table, day=now.date() - dt.timedelta(days=back), rows=rows + 31 * (back % 7) * rows // 100,
+                files=1 + 40 // (back + 1), size_bytes=rows * (60 + back % 5),
+            )
+            for back in range(days)
         )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from rsmq_django.spark.events import rows
 from rsmq_django.spark.files import DataFile, read_files, split_rows, write_files
 from rsmq_django.spark.lake import Lake, write_rows
 from rsmq_django.spark.runs import read_runs, record
-from rsmq_django.spark.schemas import DEPTH, EVENTS, RUNS
+from rsmq_django.spark.schemas import DEPTH, EVENTS, RUNS, TABLES, archived_topic, drained
 from tests.spark.samples import STREAM
 
 DAY = dt.date(2026, 11, 18)
@@ -152,6 +152,20 @@ def test_place_that_is_neither_a_path_nor_an_address_is_refused(place: str):
 @pytest.mark.parametrize("place", ["/srv/a b", "/srv/a:b", "/srv//lake", "lake", "/srv/90%", "s3://bucket/lake"])
 def test_place_that_can_be_a_lake_is_one(place: str):
     assert Lake.at(place).uri in (place, str(Path(place).absolute()))
+
+
+def test_tables_of_drained_queues_and_archived_topics_are_found_on_each_storage(place: str):
+    lake = Lake.at(place)
+    assert lake.all_tables() == list(TABLES)
+    for table in (drained("mail"), archived_topic("tea/milk")):
+        lake.append(table, DAY, [dict.fromkeys(column.name for column in table.columns)])
+
+    found = lake.all_tables()[len(TABLES) :]
+
+    assert [(table.name, [file.rows for file in lake.open(table).files]) for table in found] == [
+        ("drained/mail", [1]),
+        ("topics/tea~2Fmilk", [1]),
+    ]
 
 
 def test_scheme_that_is_unknown_is_named_and_is_no_empty_lake():

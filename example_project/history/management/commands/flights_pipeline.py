@@ -43,6 +43,7 @@ PAGES = {
     "sloburn": b"dep-JFK",
     "queuedepth": b"dep-JFK",
     "pipelinerun": b"archive",
+    "lakeday": b"events",
 }
 
 
