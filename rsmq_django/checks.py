@@ -107,7 +107,12 @@ def uses_our_backend() -> bool:
 
 
 def _backends() -> dict[str, Any]:
-    return getattr(django_settings, "TASKS", {})
+    """Return the entries of TASKS; one that is no dictionary, which Django refuses, has its type as its backend."""
+    entries = getattr(django_settings, "TASKS", {}).items()
+    return {
+        alias: each if isinstance(each, dict) else {"BACKEND": f"of type {type(each).__name__}"}
+        for alias, each in entries
+    }
 
 
 def check_credential_providers(settings: Settings) -> Iterator[CheckMessage]:
@@ -151,7 +156,7 @@ def check_backend_options() -> Iterator[CheckMessage]:
 
 def check_task_queues(settings: Settings) -> Iterator[CheckMessage]:
     """Check that every queue which TASKS allows for RSMQBackend is in RSMQ["QUEUES"]."""
-    for alias, backend in getattr(django_settings, "TASKS", {}).items():
+    for alias, backend in _backends().items():
         if backend.get("BACKEND") != BACKEND:
             continue
         # Django allows only the queue named "default" when QUEUES is left out.

@@ -153,6 +153,25 @@ def test_a_cache_that_is_not_redis_is_an_error(settings):
     assert "not a Redis cache" in message.hint
 
 
+def test_a_cache_whose_backend_is_no_class_is_an_error(settings):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"CACHE": "default"}}}
+    settings.CACHES = {"default": {"BACKEND": "os.path.join"}}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.E008"
+    assert message.hint is not None and "is not a Redis cache but os.path.join" in message.hint
+
+
+def test_an_entry_of_tasks_that_is_no_dictionary_is_named(settings):
+    settings.TASKS = {"default": OURS}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.W006"
+    assert message.msg.endswith("no task is sent to RSMQ: 'default' is of type str.")
+
+
 def test_a_queue_of_tasks_must_be_configured(settings):
     settings.RSMQ = {**SERVER, "QUEUES": {"mail": {}}}
     settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": ["mail", "mial"]}}

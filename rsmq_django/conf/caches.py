@@ -56,7 +56,7 @@ def _connection_options(alias: str, spec: Mapping[str, Any]) -> dict[str, Any]:
 def _kind(alias: str, backend: str) -> str:
     """Return the one of the two Redis caches that the backend is or is derived from."""
     try:
-        bases = import_string(backend).__mro__
+        bases = getattr(import_string(backend), "__mro__", ())
     except ImportError as error:
         raise ImproperlyConfigured(f"BACKEND {backend!r} of CACHES[{alias!r}] cannot be imported: {error}") from error
     for base in bases:
