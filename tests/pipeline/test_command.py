@@ -97,7 +97,7 @@ def test_archive_without_java_reports_the_missing_package(pipeline, monkeypatch:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
 
-    with pytest.raises(CommandError, match="pip install|install Java 17.* Without it: rollup, analyse, publish"):
+    with pytest.raises(CommandError, match="pip install|install Java 17.* Without it: snapshot, dlq, rollup"):
         pipeline("archive")
 
 
