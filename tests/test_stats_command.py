@@ -21,7 +21,7 @@ from rsmq_django.core.tasks.processes import ProcessRecord, describe
 from rsmq_django.core.topic import Topic
 from rsmq_django.management.cli.stats import HEIGHTS, curve
 from rsmq_django.queues import ensure_queue, get_client, get_queue, pause_queue
-from rsmq_django.worker.lease.inflight import send_heartbeats
+from rsmq_django.worker.lease.inflight import heartbeat_call
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
 
@@ -126,7 +126,7 @@ def test_reliable_queues_and_groups_of_topics_are_listed_with_the_queues():
 
 def live_worker(worker_id: str, *queues: str, reliable: Sequence[str] = ()) -> None:
     client = get_client()
-    send_heartbeats(client, [worker_id])
+    client.run(heartbeat_call(client, [worker_id]))
     record = ProcessRecord("host", 7, "1", 0, None, "working", queues, (), reliable=tuple(reliable))
     client.run(describe(client.namespace, worker_id, record))
 

@@ -23,7 +23,7 @@ from rsmq_django.worker.fetch.queues import queue_settings
 from rsmq_django.worker.fetch.wakeup import Wakeup
 from rsmq_django.worker.lease.inflight import InflightEntry, read_inflight
 from rsmq_django.worker.report.shared_state import SharedState
-from rsmq_django.worker.supervise.maintenance import Maintenance, make_maintenance
+from rsmq_django.worker.supervise.maintenance import Maintenance, make_maintenance, run_due
 from rsmq_django.worker.supervise.recovery import Death
 from rsmq_django.worker.supervise.supervisor import Supervisor, SupervisorOptions
 from rsmq_django.worker.worker import WorkerOptions
@@ -391,7 +391,7 @@ def test_task_whose_outcome_died_with_its_process_is_a_suspect(maintenance: Main
     shared_state.enter(finished.id, began_at=0.0)
 
     maintenance.note_death(Death(worker_id="dead", how="exit status 3", running=shared_state.running()))
-    maintenance.run_due([])
+    run_due([maintenance], [])
 
     counts = server.redis.hgetall("rsmq::released:default")
     assert counts == {f"{finished.id}:crashes".encode(): b"1", waiting.id.encode(): b"1"}
@@ -408,12 +408,12 @@ def test_last_fetch_of_a_killed_process_is_found_although_it_was_carried_out_lat
         return holds
 
     def is_found() -> bool:
-        maintenance.run_due([])
+        run_due([maintenance], [])
         return get_queue("default").attributes().ready_messages == 1
 
     monkeypatch.setattr("rsmq_django.worker.supervise.recovery.read_inflight", read_early)
     maintenance.note_death(Death(worker_id="dead", how="signal 9 (SIGKILL)", running=frozenset()))
-    maintenance.run_due([])
+    run_due([maintenance], [])
     assert get_queue("default").attributes().hidden_messages == 1
 
     wait_until(is_found)
@@ -428,7 +428,7 @@ def test_supervisor_that_was_cut_off_declares_no_worker_dead(maintenance: Mainte
     server.redis.zadd("rsmq::workers", {"other": (server.redis.time()[0] - 60) * 1000})
     maintenance._last_beat_ms = (server.redis.time()[0] - 40) * 1000  # the server was down for both of them
 
-    maintenance.run_due(["mine"])
+    run_due([maintenance], ["mine"])
 
     assert get_queue("default").attributes().hidden_messages == 1
     assert server.redis.zrange("rsmq::workers", 0, -1) == [b"other", b"mine"]
@@ -442,7 +442,7 @@ def test_maintenance_of_reliable_queues_removes_dead_workers_without_messages_fr
     server.redis.zadd("rsmq::workers", {"holder": 1000, "idle": 1000})
     (maintenance,) = make_maintenance([], max_crashes=3, reliable=["orders"])
 
-    maintenance.run_due(["mine"])
+    run_due([maintenance], ["mine"])
 
     assert server.redis.zrange("rsmq::workers", 0, -1) == [b"holder", b"mine"]
     assert server.redis.exists("rsmq::worker:holder")
@@ -453,7 +453,7 @@ def test_workers_say_that_they_live_although_the_server_is_full(maintenance: Mai
     ensure_queue("default")
     server.redis.config_set("maxmemory", 1)
     try:
-        maintenance.run_due(["mine"])
+        run_due([maintenance], ["mine"])
     finally:
         server.redis.config_set("maxmemory", 0)
 
@@ -468,7 +468,7 @@ def test_damaged_queue_does_not_prevent_heartbeats_and_renewals(project: Configu
     server.redis.set(key, "of another program")
     (maintenance,) = make_maintenance(queue_settings([]), max_crashes=3)
 
-    maintenance.run_due(["mine"])
+    run_due([maintenance], ["mine"])
 
     hidden_ms = server.redis.zscore("rsmq:default", message.id) - server.redis.time()[0] * 1000
     assert hidden_ms > 20_000

@@ -42,7 +42,7 @@ from rsmq_django.tasks.compat import InvalidTask, TaskResultDoesNotExist, TaskRe
 from rsmq_django.tasks.shards import shard_of_key
 from rsmq_django.tasks.topic_task import bridge_topic, check_topic_tasks
 from rsmq_django.testing.enqueued import calls_in
-from rsmq_django.worker.lease.inflight import send_heartbeats
+from rsmq_django.worker.lease.inflight import heartbeat_call
 from tests.exchanges import Exchanges
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
@@ -774,7 +774,7 @@ def test_doctor_leaves_out_a_namespace_whose_queues_workers_consume(configure: C
     record = ProcessRecord(
         host="", pid=1, version="", age_ms=0, memory_bytes=0, state="working", queues=("default",), running=()
     )
-    send_heartbeats(client, ["w1"])
+    client.run(heartbeat_call(client, ["w1"]))
     client.run(describe(client.namespace, "w1", record))
     configure(default={})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from rsmq_django.core import Connection
 from rsmq_django.core.errors import RedisFailure
 from rsmq_django.core.keys import shard_namespace
 from rsmq_django.tasks import fixed, waiting
 from rsmq_django.tasks.compat import task_backends
 from rsmq_django.tasks.shards import shard_of_key
+from rsmq_django.worker.fetch.queues import queue_settings
+from rsmq_django.worker.supervise.maintenance import make_maintenance, run_due
 from tests.cluster import Cluster, Node
 from tests.support import wait_until
 from tests.vault import Vault
@@ -105,6 +109,51 @@ def test_worker_goes_on_on_all_nodes_when_passwords_change(cluster: Cluster, sha
             wait_until(lambda numbers=numbers: seen.issuperset(numbers))  # type: ignore[misc]
             vault.rotate(f"password-{turn}")
             vault.cut_sockets()
+
+
+def test_supervisor_makes_one_request_to_each_node_and_waits_once_for_one_that_stands_still(
+    cluster: Cluster, sharded: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+):
+    connection = {**settings.RSMQ["CONNECTIONS"]["default"], "TIMEOUT_S": 2}
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": connection}}
+    every_maintenance = make_maintenance(queue_settings([]), max_crashes=3)
+    own, requests, owned = [each.client.connection for each in every_maintenance], list[str](), owners(cluster)
+    for name in ("exchange", "exchange_with_one_node"):
+        original = getattr(Connection, name)
+
+        def noted(connection: Connection, commands: Any, name: str = name, original: Any = original) -> Any:
+            requests.extend([name] * (connection in own))
+            return original(connection, commands)
+
+        monkeypatch.setattr(Connection, name, noted)
+
+    def beats() -> list[bool]:
+        """Return for each shard whether it gets a heartbeat of a worker, and nothing of a node that stands still."""
+        for maintenance in every_maintenance:
+            maintenance._backoff.next_try_at = 0.0
+            for number, job in enumerate(maintenance._jobs):
+                job._due_at, job._backoff.next_try_at = math.inf if number else 0.0, 0.0
+        requests.clear()
+        run_due(every_maintenance, ["w1"])
+        keys = [f"{shard_namespace('{rsmq}', shard)}::workers" for shard in range(SHARDS)]
+        return [bool(owner.run("DEL", key)) for owner, key in zip(owned, keys, strict=True) if owner is not silent]
+
+    silent: Node | None = None
+    wait_until(lambda: beats() == [True] * SHARDS and requests == ["exchange_with_one_node"] * 3)
+
+    silent = owned[0]
+    silent.pause()
+    try:
+        others = [True] * sum(owner is not silent for owner in owned)
+        assert beats() == others and requests == ["exchange_with_one_node"] * 3
+        # The shards of the silent node ask another one, which sends them back: one of them finds out that it is silent.
+        assert beats() == others and sorted(requests) == ["exchange", *["exchange_with_one_node"] * 2]
+    finally:
+        silent.resume()
+    silent = None
+    wait_until(lambda: beats() == [True] * SHARDS)
+    for maintenance in every_maintenance:
+        maintenance.close()
 
 
 def test_node_that_stands_still_stops_its_own_shards_only_and_loses_nothing(

@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from rsmq_django.core import Message
+from rsmq_django.core import Client, Message
+from rsmq_django.core.transport.shared_exchanges import Exchanges, run_side_by_side
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import TaskTimeout, registry, task
 from rsmq_django.worker.delivery import TimeLimit
@@ -33,6 +34,7 @@ from rsmq_django.worker.worker import Worker, WorkerOptions, make_worker
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 
+T = TypeVar("T")
 Configure = Callable[..., None]
 TimeIsUp = Callable[[], None]
 
@@ -124,6 +126,17 @@ def late_interruption(time_is_up: TimeIsUp, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Interruptions, "interrupt", interrupt_late)
     return late
+
+
+def run_exchanges(client: Client, exchanges: Exchanges[T]) -> T:
+    """Make exchanges on the client's own connection, and return their result."""
+    results: list[T] = []
+
+    def run() -> Exchanges[None]:
+        results.append((yield from exchanges))
+
+    run_side_by_side([(client, run())])
+    return results[0]
 
 
 @pytest.fixture

@@ -122,6 +122,23 @@ class Client:
         replies = self._exchange([*loads, *map(by_digest, calls)], _repeatable(calls))
         return self.read_many(calls, replies[len(loads) :])
 
+    def run_many_on_one_node(self, calls: Sequence[Call[T]]) -> list[T | RsmqError]:
+        """Do what run_many() does with repeatable calls of any namespaces, on the server of this connection only.
+
+        A call fails whose keys are on another node, or whose script the server did not have.
+        """
+        try:
+            return self._run_on_one_node(calls)
+        except (ConnectionFailed, OutcomeUnknown) as error:
+            self._known_scripts.clear()  # the server may have been started anew
+            refuse_to_repeat(error, True)
+        return self._run_on_one_node(calls)
+
+    def _run_on_one_node(self, calls: Sequence[Call[T]]) -> list[T | RsmqError]:
+        loads = self.loads(calls)
+        replies = self.connection.exchange_with_one_node([*loads, *map(by_digest, calls)])
+        return self.read_once(calls, replies[len(loads) :])
+
     def ask(self, commands: Sequence[Command]) -> list[Reply]:
         """Send plain read commands in one round trip and return the replies; errors of the server are among them."""
         return self._exchange(list(commands), True) if commands else []

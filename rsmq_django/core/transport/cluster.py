@@ -24,7 +24,8 @@ class ClusterNodes:
     def __init__(self) -> None:
         #: Empty until a node has redirected a command.
         self._nodes: tuple[Node, ...] = ()
-        self._node: Node | None = None
+        #: The current one; None as long as the server is not known to belong to a cluster.
+        self.node: Node | None = None
         #: Whether to request the list of nodes with the first socket: the first node may fail before it redirects a
         #: command.
         self.is_curious = False
@@ -32,12 +33,12 @@ class ClusterNodes:
     @property
     def is_known(self) -> bool:
         """Return whether a node is known, so whether the server is known to belong to a cluster."""
-        return self._node is not None
+        return self.node is not None
 
     def aim(self, link: Any) -> None:
         """Set the address of a new socket to the current node."""
-        if self._node is not None:
-            link.host, link.port = self._node
+        if self.node is not None:
+            link.host, link.port = self.node
 
     def follow(self, link: Any, moved: MovedError) -> bool:
         """Switch to the node that a reply names; return False for a unix socket, which has only one node."""
@@ -45,7 +46,7 @@ class ClusterNodes:
             return False
         node = (moved.host or link.host, moved.port)  # without a name it is another port of the same machine
         self._nodes = tuple(dict.fromkeys((node, *self._nodes, (link.host, link.port))))
-        self._node = node
+        self.node = node
         return True
 
     def learn(self, link: Any, slots: Any) -> None:
@@ -54,15 +55,20 @@ class ClusterNodes:
         if not isinstance(slots, list) or not hasattr(link, "port"):
             return
         found = [(node[0].decode(), int(node[1])) for slot in slots for node in slot[2:] if node[0]]
-        self._node = self._node or (link.host, link.port)
-        self._nodes = tuple(dict.fromkeys((self._node, *found, *self._nodes)))
+        self.node = self.node or (link.host, link.port)
+        self._nodes = tuple(dict.fromkeys((self.node, *found, *self._nodes)))
 
     def leave(self, link: Any) -> None:
         """Switch to the next known node, because the current one does not reply."""
         # Another thread has waited for the same node and has already switched.
-        if self._node is not None and (link.host, link.port) == self._node:
+        if self.node is not None and (link.host, link.port) == self.node:
+            self.skip()
+
+    def skip(self) -> None:
+        """Switch to the next known node."""
+        if self.node is not None:
             nodes = self._nodes
-            self._node = nodes[(nodes.index(self._node) + 1) % len(nodes)]
+            self.node = nodes[(nodes.index(self.node) + 1) % len(nodes)]
 
 
 def moved(replies: Sequence[Any]) -> list[int]:

@@ -197,6 +197,20 @@ class Connection:
             return None
         return link if self._pid == os.getpid() and link._sock is not None else None
 
+    @property
+    def server(self) -> Hashable:
+        """Return an equal value for all connections to one server, with one user.
+
+        Where a cluster is expected, each first has to ask for the nodes.
+        """
+        nodes = self if self._route.is_curious else self._route.node
+        return self.url, id(self.credential_provider), self.timeout_s, nodes
+
+    def leave_server(self) -> None:
+        """Close the idle sockets; in a cluster, the next one leads to another node. The server does not answer."""
+        self.close()
+        self._route.skip()
+
     def ask(self, command: Command) -> Any:
         """Send a command whose reply may take long, and return the socket, for is_answered() and answer_of().
 

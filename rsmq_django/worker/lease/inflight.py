@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from ...core import Client, Message, RsmqError, SettleResult
 from ...core.keys import worker_key, workers_key
@@ -24,10 +24,9 @@ from ...core.numbers import read_whole
 from ...core.queue.replies import read_message_id, read_nothing
 from ...core.tasks.processes import Slice, read_slice
 from ...core.transport.call import Argument, Call
+from ...core.transport.client import raise_or_return
 from ..delivery import SHORTEST_LEASE_S, Delivery, WorkQueue
 from .settle import release, removals
-
-T = TypeVar("T")
 
 #: A worker without a heartbeat for this time is dead: it and its supervisor have missed six.
 DEAD_AFTER_S = 30.0
@@ -67,10 +66,9 @@ def read_inflight(client: Client, inflight_key: str) -> list[InflightEntry]:
             return holds
 
 
-def held_queues(client: Client, inflight_keys: Sequence[str]) -> list[list[str]]:
-    """Return the names of the queues from which each of these workers holds messages: one round trip."""
-    calls = [Call("tasks/worker/held_queues", (key,), (), _read_names, repeatable=True) for key in inflight_keys]
-    return [_or_raise(reply) for reply in client.run_many(calls)]
+def held_queues(inflight_key: str) -> Call[list[str]]:
+    """Return the call that reads the names of the queues from which a worker holds messages."""
+    return Call("tasks/worker/held_queues", (inflight_key,), (), _read_names, repeatable=True)
 
 
 def renew_inflight(client: Client, records: Sequence[tuple[str, Sequence[WorkQueue]]]) -> float:
@@ -84,7 +82,7 @@ def renew_inflight(client: Client, records: Sequence[tuple[str, Sequence[WorkQue
         replies = client.run_many([_renewal(*page) for page in pages])
         following = []
         for (inflight_key, queues, _), reply in zip(pages, replies, strict=True):
-            cursor, shortest_ms = _or_raise(reply)
+            cursor, shortest_ms = raise_or_return(reply)
             shortest_s = min(shortest_s, float(shortest_ms) / 1000)
             if cursor != b"0":
                 following.append((inflight_key, queues, cursor))
@@ -98,12 +96,6 @@ def _renewal(inflight_key: str, queues: Sequence[WorkQueue], cursor: bytes) -> C
     for each in queues:
         words += (each.name, each.queue.vt_unit, round(each.lease_s * 1000))
     return Call("tasks/worker/renew", (inflight_key, *keys), tuple(words), lambda reply: reply, repeatable=True)
-
-
-def _or_raise(reply: T | RsmqError) -> T:
-    if isinstance(reply, RsmqError):
-        raise reply
-    return reply
 
 
 def _read_names(reply: list[bytes]) -> list[str]:
@@ -154,13 +146,11 @@ def expire_inflight(client: Client, queues: Sequence[WorkQueue], worker_id: str,
     return expired
 
 
-def send_heartbeats(client: Client, worker_ids: Sequence[str]) -> tuple[int, list[str]]:
-    """Send heartbeats of these workers; return the server's time (ms) and the ids of other workers that are stale."""
-    return client.run(heartbeat_call(client, worker_ids))
-
-
 def heartbeat_call(client: Client, worker_ids: Sequence[str]) -> Call[tuple[int, list[str]]]:
-    """Return send_heartbeats() as a call."""
+    """Return the call that sends heartbeats of these workers.
+
+    It returns the server's time (ms) and the ids of other workers that are stale.
+    """
     return Call(
         "tasks/worker/beat", (workers_key(client.namespace),), (_SILENCE_MS, *worker_ids), _read_beat, repeatable=True
     )

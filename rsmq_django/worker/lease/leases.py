@@ -19,6 +19,8 @@ from ...core.limits import MAX_BATCH, batches, stored_seconds
 from ...core.queue.replies import number
 from ...core.transport.backoff import ReconnectBackoff
 from ...core.transport.call import Call
+from ...core.transport.client import raise_or_return
+from ...core.transport.shared_exchanges import Exchanges
 from ..delivery import SHORTEST_LEASE_S, Delivery, WorkQueue
 from .inflight import held_queues, renew_inflight
 
@@ -212,6 +214,7 @@ class Renewal:
 
     Two round trips for all processes together, for any number of queues: one finds the queues from which they hold
     messages, one renews. The visibility timeouts of all queues are read by the thousand, to compute how often to renew.
+    While nothing is held, the exchanges are shared with other connections.
     """
 
     def __init__(self, client: Client, queues: Sequence[QueueSettings], find_queues: FindQueues) -> None:
@@ -228,27 +231,24 @@ class Renewal:
         """Return the time between two renewals, and the maximum wait before an unavailable server is tried again."""
         return min(LONGEST_WAIT_S, max(SHORTEST_LEASE_S, self.shortest_s) / RENEWALS_PER_LEASE)
 
-    def renew(self, living: Sequence[str]) -> float:
+    def renew(self, living: Sequence[str]) -> Exchanges[float]:
         """Renew all leases of these workers and return the number of seconds until the next renewal."""
         if time.monotonic() >= self._read_at:
-            self._read_lease_times()
+            yield from self._read_lease_times()
         keys = [worker_key(self._client.namespace, worker_id) for worker_id in living]
-        names = held_queues(self._client, keys)
-        records = [(key, self._find_queues(key, held)) for key, held in zip(keys, names, strict=True)]
+        names = yield [held_queues(key) for key in keys]
+        records = [(key, self._find_queues(key, raise_or_return(held))) for key, held in zip(keys, names, strict=True)]
         shortest_s = renew_inflight(self._client, [record for record in records if record[1]])
         self.shortest_s = min(self.shortest_s, shortest_s)
         return self.wait_s
 
-    def _read_lease_times(self) -> None:
+    def _read_lease_times(self) -> Exchanges[None]:
         settings = list(self._queues)
         slices = list(batches(settings))
         stored: list[bytes] = []
         for at in range(0, len(slices), SLICES_AT_ONCE):
-            calls = [self._read_slice(each) for each in slices[at : at + SLICES_AT_ONCE]]
-            for reply in self._client.run_many(calls):
-                if isinstance(reply, Exception):
-                    raise reply
-                stored += reply
+            for reply in (yield [self._read_slice(each) for each in slices[at : at + SLICES_AT_ONCE]]):
+                stored += raise_or_return(reply)
         found = [_lease_s(each, raw) for each, raw in zip(settings, stored, strict=True)]
         self.shortest_s, self.longest_s = min(found), max(found)
         self._read_at = time.monotonic() + LONGEST_WAIT_S

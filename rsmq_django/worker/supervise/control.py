@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence, Set
 
 from ... import __version__
 from ...conf.settings import get_settings
-from ...core import Client, RsmqError
+from ...core import Client
 from ...core.log_lines import get_logger
 from ...core.queue.listing import workers
 from ...core.tasks.processes import (
@@ -21,6 +21,8 @@ from ...core.tasks.processes import (
     read_processes,
     with_different_tasks,
 )
+from ...core.transport.client import raise_or_return
+from ...core.transport.shared_exchanges import Exchanges
 from ...tasks.registry import digest_of_tasks
 from ..execute.stacks import STACKS, USE
 from ..lease.inflight import HEARTBEAT_EVERY_S
@@ -47,10 +49,10 @@ class ProcessControl:
         #: Servers whose other workers were compared with this one.
         self._compared: set[Client] = set()
 
-    def publish(self, client: Client, queues: Sequence[str], reliable: Sequence[str] = ()) -> float:
+    def publish(self, client: Client, queues: Sequence[str], reliable: Sequence[str] = ()) -> Exchanges[float]:
         """Write the records of all processes and their queues to one server, and carry out its commands.
 
-        Returns the monotonic time of the next call.
+        Returns the number of seconds until the next call.
         """
         children, self._tasks = list(self._children), self._tasks or digest_of_tasks()
         names = tuple(queues), tuple(reliable)
@@ -60,10 +62,9 @@ class ProcessControl:
         alive = {child.worker_id for child in children}
         self._obeyed = {key: order for key, order in self._obeyed.items() if key[1] in alive}
         self._asked = {key: request for key, request in self._asked.items() if key[1] in alive}
-        for child, reply in zip(children, client.run_many(calls), strict=True):
-            if isinstance(reply, RsmqError):
-                raise reply
-            order, request = reply
+        replies = yield calls
+        for child, reply in zip(children, replies, strict=True):
+            order, request = raise_or_return(reply)
             if request and request != self._asked.get((client, child.worker_id)):
                 self._asked[client, child.worker_id] = request
                 child.ask_for(STACKS)

@@ -1,7 +1,8 @@
 """Maintenance of a supervisor on one connection: heartbeats, renewals, and recovery of messages of dead processes.
 
 Each connection has its own Maintenance, so that an unavailable server delays nothing on another one. Its calls wait
-for two seconds at most: the supervisor has one thread, and a stop must not wait. Data that grow with the number of
+for two seconds at most: the supervisor has one thread, and a stop must not wait. Calls that are due on several
+connections to one server, the shards of a queue for example, are sent in one request. Data that grow with the number of
 queues are read in slices, or last.
 
 The depths of queues are sampled for charts, one slice of the queues at a time: no other job depends on them.
@@ -22,6 +23,8 @@ from ...core.log_lines import get_logger
 from ...core.stats.counters import sample
 from ...core.texts import counted
 from ...core.transport.backoff import LONGEST_WAIT_S, ReconnectBackoff
+from ...core.transport.client import raise_or_return
+from ...core.transport.shared_exchanges import Exchanges, run_side_by_side
 from ...queues import get_client
 from ..delivery import WorkQueue
 from ..fetch.queues import in_shards
@@ -31,9 +34,9 @@ from ..lease.inflight import (
     StillAlive,
     expire_inflight,
     forget_dead,
+    heartbeat_call,
     held_queues,
     read_inflight,
-    send_heartbeats,
 )
 from ..lease.leases import Renewal
 from ..report.statistics import Statistics
@@ -61,7 +64,11 @@ class PeriodicJob:
     """A job that is run repeatedly. It takes the ids of the living processes and returns when to run it next."""
 
     def __init__(
-        self, what: str, do: Callable[[Sequence[str]], float], *, at_most_s: Callable[[], float] | None = None
+        self,
+        what: str,
+        do: Callable[[Sequence[str]], Exchanges[float]],
+        *,
+        at_most_s: Callable[[], float] | None = None,
     ) -> None:
         self.do = do
         #: Returns the maximum wait after a failure.
@@ -74,10 +81,10 @@ class PeriodicJob:
         """The time of the next run, on the monotonic clock."""
         return max(self._due_at, self._backoff.next_try_at)
 
-    def run(self, living: Sequence[str]) -> None:
+    def run(self, living: Sequence[str], now: float) -> Exchanges[None]:
         """Run the job. Raises errors that mean that the server is unavailable; other errors affect only this job."""
         try:
-            self._due_at = time.monotonic() + self.do(living)
+            self._due_at = now + (yield from self.do(living))
         except (ConnectionFailed, OutcomeUnknown):
             raise
         except RsmqError as error:
@@ -104,7 +111,7 @@ class Maintenance:
         reliable: Sequence[str] = (),
     ) -> None:
         connection = client.connection.with_timeout(min(client.connection.timeout_s, CALL_TIMEOUT_S))
-        self._client = Client(connection, namespace=client.namespace)
+        self.client = Client(connection, namespace=client.namespace)
         self._connection = queues[0].connection if queues else ""
         #: Queues by name, as far as they were looked up; None for queues of other connections.
         self._found: dict[str, tuple[QueueSettings, Queue] | None] = {}
@@ -118,7 +125,7 @@ class Maintenance:
         self._last_beat_ms: int | None = None
         self._silence_tells_from_ms = 0.0
         self._backoff = ReconnectBackoff(f"supervisor, {connection!r}", server=connection)
-        self._renewal = Renewal(self._client, queues, self._work_queues)
+        self._renewal = Renewal(self.client, queues, self._work_queues)
         self._jobs = [PeriodicJob("beats of workers", self._beat)]
         if queues:
             self._jobs.append(
@@ -126,17 +133,17 @@ class Maintenance:
             )
         is_later_shard = bool(queues) and bool(queues[0].shard)  # schedules are stored in the namespace of the first
         if queues and fires_schedules and not is_later_shard:
-            self._jobs.append(PeriodicJob("schedules", Scheduler(self._client, self._connection).fire_due))
+            self._jobs.append(PeriodicJob("schedules", _by_itself(Scheduler(self.client, self._connection).fire_due)))
         names = [settings.name for settings in queues]
         if process_control is not None:
             self._jobs.append(
-                PeriodicJob("records of processes", lambda _: process_control.publish(self._client, names, reliable))
+                PeriodicJob("records of processes", lambda _: process_control.publish(self.client, names, reliable))
             )
         if queues and get_settings().statistics.enabled:  # last: no other job depends on it
             names_of_all = sorted(
                 {name for each in queues for name in (each.name, each.dead_letter) if name is not None}
             )
-            lengths = DepthSampler(self._client, names_of_all, now_ms=lambda: self._last_beat_ms or time.time() * 1000)
+            lengths = DepthSampler(self.client, names_of_all, now_ms=lambda: self._last_beat_ms or time.time() * 1000)
             self._jobs.append(PeriodicJob("lengths of queues", lengths.sample_slice))
 
     def note_death(self, death: Death) -> None:
@@ -145,9 +152,8 @@ class Maintenance:
         if death.was_sudden:
             self._later += [(death.died_at + after_s, death) for after_s in LOOK_AGAIN_AFTER_S]
 
-    def run_due(self, living: Sequence[str]) -> None:
+    def run_due(self, living: Sequence[str], now: float) -> Exchanges[None]:
         """Run the jobs that are due. Never raises errors of the server."""
-        now = time.monotonic()
         if now < self._backoff.next_try_at:
             return
         self._deaths += [death for at, death in self._later if now >= at]
@@ -156,9 +162,9 @@ class Maintenance:
         if not due and not self._deaths:
             return
         try:
-            self._recover_dead_workers()
+            yield from self._recover_dead_workers()
             for chore in due:
-                chore.run(living)
+                yield from chore.run(living, now)
             self._report()
         except RsmqError as error:
             self._backoff.note(error, at_most_s=self._renewal.wait_s if living else LONGEST_WAIT_S)
@@ -176,20 +182,17 @@ class Maintenance:
         for death in self._deaths:
             if not death.held_nothing:
                 logger.error("messages leased by %s become visible when their leases expire", death.worker_id)
-        self._client.connection.close()
+        self.client.connection.close()
 
     # -- Jobs ---------------------------------------------------------------------------------------------------------
 
-    def _recover_dead_workers(self) -> None:
+    def _recover_dead_workers(self) -> Exchanges[None]:
         for death in list(self._deaths):
+            inflight_key = worker_key(self.client.namespace, death.worker_id)
             try:
-                recover(
-                    self._client,
-                    self._held_queues(death.worker_id),
-                    death,
-                    max_crashes=self._max_crashes,
-                    statistics=self._statistics,
-                )
+                (names,) = yield [held_queues(inflight_key)]
+                queues = self._work_queues(inflight_key, raise_or_return(names))
+                recover(self.client, queues, death, max_crashes=self._max_crashes, statistics=self._statistics)
             except RedisFailure as error:
                 if time.monotonic() < death.died_at + self._renewal.longest_s:
                     raise  # later, when the server can do it
@@ -207,11 +210,12 @@ class Maintenance:
         if self._statistics is None or self._statistics.is_empty:
             return
         self._statistics.flush_soon()
-        self._statistics.report_to(self._client)
+        self._statistics.report_to(self.client)
 
-    def _beat(self, living: Sequence[str]) -> float:
+    def _beat(self, living: Sequence[str]) -> Exchanges[float]:
         known = {*living, *(death.worker_id for death in self._deaths)}
-        server_ms, silent = send_heartbeats(self._client, living)
+        (reply,) = yield [heartbeat_call(self.client, living)]
+        server_ms, silent = raise_or_return(reply)
         if self._last_beat_ms is not None and server_ms - self._last_beat_ms > CUT_OFF_S * 1000:
             self._silence_tells_from_ms = server_ms + RETURN_WAIT_S * 1000
         self._last_beat_ms = server_ms
@@ -222,28 +226,22 @@ class Maintenance:
 
     def _recover_stale_worker(self, worker_id: str) -> None:
         """Recover the messages of a stale worker whose supervisor is stale too, perhaps with its whole machine."""
-        inflight_key = worker_key(self._client.namespace, worker_id)
+        inflight_key = worker_key(self.client.namespace, worker_id)
         count = 0
         try:
-            holds = read_inflight(self._client, inflight_key)
+            holds = read_inflight(self.client, inflight_key)
             if holds and not self._connection:
                 return  # a supervisor of reliable queues only can recover nothing, and leaves the record to others
             queues = self._work_queues(inflight_key, {entry.queue_name for entry in holds})
-            count = expire_inflight(self._client, queues, worker_id, holds)
+            count = expire_inflight(self.client, queues, worker_id, holds)
         except StillAlive:
             return
         except (BrokenQueue, QueueNotFound) as error:
             logger.error("messages leased by worker %s become visible when their leases expire: %s", worker_id, error)
-        forget_dead(self._client, worker_id)
+        forget_dead(self.client, worker_id)
         logger.warning("worker %s is stale: recovered %s", worker_id, counted(count))
 
     # -- Queues -------------------------------------------------------------------------------------------------------
-
-    def _held_queues(self, worker_id: str) -> list[WorkQueue]:
-        """Return the queues from which a worker holds messages."""
-        inflight_key = worker_key(self._client.namespace, worker_id)
-        (names,) = held_queues(self._client, [inflight_key])
-        return self._work_queues(inflight_key, names)
 
     def _work_queues(self, inflight_key: str, names: Iterable[str]) -> list[WorkQueue]:
         found = [each for each in map(self._find, names) if each is not None]
@@ -255,9 +253,25 @@ class Maintenance:
             settings = get_settings().queue_on(name, self._connection) if known else None
             self._found[name] = None
             if settings is not None:
-                queue = Queue(name, self._client, realtime=True, vt_unit=settings.vt_unit)
+                queue = Queue(name, self.client, realtime=True, vt_unit=settings.vt_unit)
                 self._found[name] = settings, queue
         return self._found[name]
+
+
+def run_due(every_maintenance: Sequence[Maintenance], living: Sequence[str]) -> None:
+    """Run the jobs that are due, on all connections at a time. Never raises errors of a server."""
+    now = time.monotonic()
+    run_side_by_side((each.client, each.run_due(living, now)) for each in every_maintenance)
+
+
+def _by_itself(do: Callable[[Sequence[str]], float]) -> Callable[[Sequence[str]], Exchanges[float]]:
+    """Return a job that shares no exchange."""
+
+    def run(living: Sequence[str]) -> Exchanges[float]:
+        yield from ()
+        return do(living)
+
+    return run
 
 
 def make_maintenance(
@@ -299,15 +313,14 @@ class DepthSampler:
         self._at = 0
         self._began_at = 0.0
 
-    def sample_slice(self, living: Sequence[str] = ()) -> float:
+    def sample_slice(self, living: Sequence[str] = ()) -> Exchanges[float]:
         """Sample the depths of the next queues and return the number of seconds until the next slice."""
         if self._at == 0:
             self._began_at = time.monotonic()
         part = self._names[self._at : self._at + SAMPLED_AT_A_TIME]
         at_s = self._now_ms() / 1000
-        replies = self._client.run_many([sample(self._client.namespace, name, at_s=at_s) for name in part])
+        replies = yield [sample(self._client.namespace, name, at_s=at_s) for name in part]
         self._at = self._at + SAMPLED_AT_A_TIME if self._at + SAMPLED_AT_A_TIME < len(self._names) else 0
         for reply in replies:
-            if isinstance(reply, RsmqError):  # for example a damaged queue: the next call continues after this slice
-                raise reply
+            raise_or_return(reply)  # for example a damaged queue: the next call continues after this slice
         return 0.0 if self._at else max(0.0, self._began_at + SAMPLE_EVERY_S - time.monotonic())

@@ -33,7 +33,7 @@ from ..report.shared_state import SharedState
 from ..stopping import STOP_SIGNALS
 from ..worker import Worker, WorkerOptions, random_worker_id
 from .control import ProcessControl
-from .maintenance import make_maintenance
+from .maintenance import make_maintenance, run_due
 from .probes import ProbeOptions, Probes
 from .process import (
     BROKEN,
@@ -150,8 +150,7 @@ class Supervisor:
                 self._keep_relay_process()
                 self._probes.update()  # before the maintenance, which may wait for a server that does not answer
                 living = [child.worker_id for child in self.children]
-                for maintenance in self._maintenance:
-                    maintenance.run_due(living)
+                run_due(self._maintenance, living)
                 self._limit_time()
                 self._replace_frozen()
                 self._limit_memory()

@@ -15,7 +15,7 @@ from rsmq_django.core.doctor import repairs as repairs_module
 from rsmq_django.core.doctor import server as server_module
 from rsmq_django.core.tasks.processes import ProcessRecord, describe
 from rsmq_django.queues import ensure_queue, get_client, get_queue, pause_queue
-from rsmq_django.worker.lease.inflight import send_heartbeats
+from rsmq_django.worker.lease.inflight import heartbeat_call
 from tests.acl_users import user_of
 from tests.redis_server import PrivateServer
 
@@ -261,7 +261,7 @@ def heartbeat(worker_id: str, *queues: str, state: str = "working") -> None:
     """Let a worker send its heartbeat, as its supervisor does."""
     client = get_client()
     record = ProcessRecord("host", 7, "1", 0, None, state, queues, ())
-    send_heartbeats(client, [worker_id])
+    client.run(heartbeat_call(client, [worker_id]))
     client.run(describe(client.namespace, worker_id, record))
 
 
@@ -311,7 +311,7 @@ def test_queue_with_different_tasks_in_its_workers_is_reported():
     client = get_client()
     for worker_id, tasks in (("new-1", "8 abc"), ("old-1", "7 def"), ("old-2", "7 def"), ("ancient-1", "")):
         record = ProcessRecord("host", 7, "1", 0, None, "working", ("mail",), (), tasks=tasks)
-        send_heartbeats(client, [worker_id])
+        client.run(heartbeat_call(client, [worker_id]))
         client.run(describe(client.namespace, worker_id, record))
 
     text, _ = run()

@@ -18,7 +18,7 @@ from rsmq_django.tasks import TaskContext
 from rsmq_django.tasks.compat import InvalidTask
 from rsmq_django.worker.execute import execution
 from rsmq_django.worker.execute import resolve as unknown_tasks
-from rsmq_django.worker.lease.inflight import send_heartbeats
+from rsmq_django.worker.lease.inflight import heartbeat_call
 from rsmq_django.worker.supervise.control import ProcessControl
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
@@ -28,6 +28,7 @@ from tests.worker.workshop import (
     declare,
     new_worker,
     queue_source,
+    run_exchanges,
     send_raw,
     the_dead_letter,
     work,
@@ -221,7 +222,7 @@ def test_a_value_that_is_not_a_list_of_paths_is_refused(project: Configure, alia
 
 def a_worker_is_there(worker_id: str, *, tasks: str, queues: tuple[str, ...] = ("default",)) -> None:
     client = get_client()
-    send_heartbeats(client, [worker_id])
+    client.run(heartbeat_call(client, [worker_id]))
     client.run(describe("rsmq", worker_id, ProcessRecord("host", 7, "1", 0, None, "working", queues, (), tasks=tasks)))
 
 
@@ -247,11 +248,11 @@ def test_worker_that_starts_next_to_one_with_other_tasks_logs_it_once(
 ):
     declare(lambda: None)
     a_worker_is_there("theirs", tasks=tasks, queues=queues)
-    send_heartbeats(get_client(), ["ours"])
+    get_client().run(heartbeat_call(get_client(), ["ours"]))
     process_control = ProcessControl([a_child("ours")], shutdown_timeout_s=1)
 
     for _ in range(2):
-        process_control.publish(get_client(), ["default"])
+        run_exchanges(get_client(), process_control.publish(get_client(), ["default"]))
 
     said = [line for line in caplog.messages if "shared with workers that know other tasks (theirs)" in line]
     assert len(said) == int(warns)

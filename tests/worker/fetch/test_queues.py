@@ -18,7 +18,7 @@ from rsmq_django.worker.supervise import maintenance as lengths
 from rsmq_django.worker.supervise.maintenance import DepthSampler
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, new_worker, queue_source, send_raw, work, working
+from tests.worker.workshop import Configure, declare, new_worker, queue_source, run_exchanges, send_raw, work, working
 
 # -- Which queues --------------------------------------------------------------------------------------------------
 
@@ -369,6 +369,6 @@ def test_damaged_queue_does_not_keep_the_lengths_of_others_from_being_noted(
 
     for _ in range(2):
         with suppress(BrokenQueue):
-            noted.sample_slice()
+            run_exchanges(get_client(), noted.sample_slice())
 
     assert any(server.redis.hget(key, "=messages") == b"1" for key in server.redis.scan_iter("rsmq::stats:good:*"))

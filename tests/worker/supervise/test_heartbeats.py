@@ -19,13 +19,13 @@ from rsmq_django.worker.lease.inflight import (
     expire_inflight,
     forget,
     forget_dead,
+    heartbeat_call,
     read_inflight,
     renew_inflight,
-    send_heartbeats,
 )
 from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.supervise import maintenance as maintenance_module
-from rsmq_django.worker.supervise.maintenance import SAMPLED_AT_A_TIME, Maintenance, make_maintenance
+from rsmq_django.worker.supervise.maintenance import SAMPLED_AT_A_TIME, Maintenance, make_maintenance, run_due
 from rsmq_django.worker.supervise.process import Child, ProcessSlot
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
@@ -35,7 +35,7 @@ from tests.worker.processes import StartWorker
 from tests.worker.site import tasks
 from tests.worker.site.journal import Journal
 from tests.worker.still_clock import StillClock
-from tests.worker.workshop import Configure, declare, new_worker, queue_source
+from tests.worker.workshop import Configure, declare, new_worker, queue_source, run_exchanges
 
 MANY = 3 * SAMPLED_AT_A_TIME
 
@@ -112,7 +112,7 @@ def test_messages_of_a_dead_worker_are_released_and_its_record_is_deleted(projec
     message = held_by("w1", server)
     server.redis.zadd("rsmq::workers", {"w1": now_ms(server) - DEAD_AFTER_S * 1000 - 1})
 
-    maintenance_of().run_due(["w2"])
+    run_due([maintenance_of()], ["w2"])
 
     again = get_queue("default").receive()
     assert again is not None and again.id == message.id
@@ -247,7 +247,7 @@ def test_schedules_do_not_wait_for_the_lengths_of_very_many_queues(
     maintenance = maintenance_of(fires_schedules=True)
     clock = StillClock(monkeypatch, maintenance_module)
 
-    maintenance.run_due(["w1"])
+    run_due([maintenance], ["w1"])
 
     assert max(exchanges) <= SAMPLED_AT_A_TIME + 1  # and a script to load
     assert len(exchanges) < 20
@@ -267,7 +267,8 @@ def test_leases_are_renewed_for_any_number_of_queues_and_next_to_damaged_ones(
     server.redis.set("rsmq:q8", "of another program")
     exchanges.clear()
 
-    wait_s = maintenance_of()._renewal.renew(["w1"])
+    maintenance = maintenance_of()
+    wait_s = run_exchanges(maintenance.client, maintenance._renewal.renew(["w1"]))
 
     for name in ("q7", "q9"):
         ((_, until_ms),) = server.redis.zrange(f"rsmq:{name}", 0, -1, withscores=True)
@@ -289,7 +290,7 @@ def test_dead_workers_are_returned_a_hundred_at_a_time_without_live_ones(server:
     server.redis.zadd("rsmq::workers", {"alive": now_ms(server) - 1000})
     before_ms = now_ms(server)
 
-    told_ms, dead = send_heartbeats(get_client(), ["w1", "dead000"])
+    told_ms, dead = get_client().run(heartbeat_call(get_client(), ["w1", "dead000"]))
 
     assert int(before_ms) <= told_ms <= now_ms(server)
     assert dead == [f"dead{number:03}" for number in range(1, 101)]

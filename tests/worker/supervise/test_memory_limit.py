@@ -22,7 +22,7 @@ from rsmq_django.core.topic import Bridge, Retention, Topic
 from rsmq_django.core.transport.call import Call
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Concurrency, Rate, Unique, call, cancel, cancel_tagged, chain, fixed, group, map_tasks
-from rsmq_django.worker.lease.inflight import send_heartbeats
+from rsmq_django.worker.lease.inflight import heartbeat_call
 from tests.core.tasks.test_processes import RECORD
 from tests.memory_limit import looked_at
 from tests.redis_server import PrivateServer
@@ -174,7 +174,7 @@ def everything_around() -> None:
     client, queue = get_client(), ensure_queue("default")
     client.run(pause("rsmq", "default"))
     client.run(resume("rsmq", "default"))
-    send_heartbeats(client, ["w1"])
+    client.run(heartbeat_call(client, ["w1"]))
     client.run(give_order("rsmq", "w1", "stop"))
     client.run(describe("rsmq", "w1", RECORD))
     client.run(Call("tasks/worker/forget", (workers_key("rsmq"), worker_key("rsmq", "w1")), ("w1",), read_nothing))
