@@ -21,6 +21,7 @@ from django.utils.version import get_version_tuple
 from .conf.caches import cache_url
 from .conf.options import nearest, shown
 from .conf.problem_ids import UNKNOWN_CONNECTION
+from .conf.sections import ADMINS
 from .conf.settings import ConnectionSettings, PipelineSettings, Settings, read_settings
 from .conf.timetable import can_read_cron
 from .core import RsmqError
@@ -62,6 +63,7 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
         *check_outbox(settings),
         *check_shards(settings),
         *check_pipeline(settings),
+        *check_alarms(settings),
         *check_redis_version(redis.__version__),
     ]
 
@@ -299,6 +301,19 @@ def check_pipeline(settings: Settings) -> Iterator[CheckMessage]:
         if alias not in settings.connections:
             said = f"RSMQ['PIPELINE'][{option!r}] has {shown(alias)}, which is not in RSMQ['CONNECTIONS']."
             yield checks.Error(said, hint=nearest(alias, settings.connections), id=UNKNOWN_CONNECTION)
+
+
+def check_alarms(settings: Settings) -> Iterator[CheckMessage]:
+    """Warn of burn alarms without objectives, tables or recipients."""
+    pipeline = settings.pipeline
+    if pipeline.alarm_email is None and pipeline.alarm_webhook is None:
+        return
+    missing = [] if apps.is_installed("rsmq_django.pipeline") else ["'rsmq_django.pipeline' in INSTALLED_APPS"]
+    missing += [] if pipeline.objectives else ["RSMQ['PIPELINE']['OBJECTIVES']"]
+    missing += ["ADMINS"] if pipeline.alarm_email == ADMINS and not django_settings.ADMINS else []
+    if missing:
+        said = f"Burn alarms are not sent: {', '.join(missing)} is missing."
+        yield checks.Warning(said, hint="Add it, or remove ALARM_EMAIL and ALARM_WEBHOOK.", id="rsmq.W009")
 
 
 def check_redis_version(version: str) -> Iterator[CheckMessage]:

@@ -513,6 +513,39 @@ def test_the_page_has_a_row_for_each_option_with_its_default(section: str):
     assert plain.items() - inherited <= shown.items()
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"ALARM_EMAIL": "ops@example.org"},
+        {"ALARM_EMAIL": []},
+        {"ALARM_EMAIL": ["ops"]},
+        {"ALARM_WEBHOOK": "file:///etc/passwd"},
+        {"ALARM_WEBHOOK": "https://user:hunter2@hooks.example.org/"},
+        {"ALARM_WEBHOOK": "https://hooks.example.org/\n"},
+    ],
+)
+def test_wrong_receivers_of_alarms_are_an_error_without_their_secrets(settings, option: dict[str, object]):
+    settings.RSMQ = {**SERVER, "PIPELINE": {"OBJECTIVES": {"mail": {"success": 0.99}}, **option}}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.E003"
+    assert "hunter2" not in f"{message.msg} {message.hint}"
+
+
+def test_alarms_that_reach_nobody_are_reported(settings):
+    settings.RSMQ, settings.ADMINS = {**SERVER, "PIPELINE": {"ALARM_EMAIL": "admins"}}, []
+
+    message = the_only_one()
+
+    assert (message.id, message.level) == ("rsmq.W009", checks.WARNING)
+    assert "RSMQ['PIPELINE']['OBJECTIVES'], ADMINS is missing" in message.msg
+    settings.ADMINS = ["root@example.org"]
+    objectives = {"OBJECTIVES": {"mail": {"success": 0.99}}}
+    settings.RSMQ = {**SERVER, "PIPELINE": {"ALARM_EMAIL": "admins", "ALARM_WEBHOOK": "https://x.org/y", **objectives}}
+    assert found() == []
+
+
 def test_the_page_explains_each_check():
     sources = "".join((PACKAGE / name).read_text() for name in ("conf/problem_ids.py", "checks.py"))
 

@@ -4,10 +4,12 @@ Each section is a class whose fields are the options in lower case; an annotatio
 type. `conf/settings.py` reads and checks the settings.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from ..core.errors import RsmqError
 from ..core.limits import (
@@ -269,6 +271,34 @@ def _are_objectives(value: Any) -> bool:
 
 
 PATH = Rule("a path", lambda value: is_text(value) or isinstance(value, Path))
+ADMINS = "admins"
+EMAIL_OR_NONE = Rule(
+    f"{ADMINS!r}, a list of e-mail addresses, or None", lambda value: value in (None, ADMINS) or _are_addresses(value)
+)
+WEBHOOK_OR_NONE = Rule(
+    "an address such as 'https://hooks.example.org/rsmq' without user and password, or None",
+    lambda value: value is None or _is_webhook(value),
+    is_secret=True,
+)
+
+
+def _are_addresses(value: object) -> bool:
+    addresses = value if isinstance(value, list | tuple) else ()
+    return bool(addresses) and all(is_text(each) and re.fullmatch(r"[^\s@]+@[^\s@]+", each) for each in addresses)
+
+
+def _is_webhook(value: object) -> bool:
+    if not isinstance(value, str) or not re.fullmatch(r"[!-~]+", value):
+        return False
+    try:
+        parts = urlsplit(value)
+        return (
+            parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
+        )
+    except ValueError:
+        return False
+
+
 OBJECTIVES = Rule(
     "a dictionary of objectives by queue: {'mail': {'success': 0.999, 'wait_p95_ms': 2000}}", _are_objectives
 )
@@ -290,6 +320,10 @@ class PipelineSettings:
     spark_conf: Annotated[Mapping[str, str], TEXT_BY_NAME] = field(default_factory=dict)
     #: Service level objectives of queues.
     objectives: Annotated[Mapping[str, Mapping[str, float]], OBJECTIVES] = field(default_factory=dict)
+    #: Who gets an e-mail when a burn alarm begins and ends: "admins", those of Django, or addresses.
+    alarm_email: Annotated[str | tuple[str, ...] | None, EMAIL_OR_NONE] = None
+    #: The address to which burn alarms are sent as JSON, by POST. It may contain a secret.
+    alarm_webhook: Annotated[str | None, WEBHOOK_OR_NONE] = field(default=None, repr=False)
     #: Target latency, for capacity advice.
     wait_targets_s: Annotated[Mapping[str, float], SECONDS_BY_QUEUE] = field(default_factory=dict)
     #: A month: texts of errors may contain personal data, and single rows cannot be deleted from files.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from django.contrib import admin
@@ -24,7 +25,7 @@ from ..core.errors import RsmqError
 from ..spark.burn import ALARMS
 from ..spark.runs import DONE
 from . import history
-from .charts import SPANS, begin_of, charts_of, depth_charts_of, hours_and_days
+from .charts import SPANS, begin_of, burn_charts_of, charts_of, depth_charts_of, hours_and_days
 from .failure_pages import FailureGroupAdmin
 from .fields import utc
 from .lake_page import LakeAdmin
@@ -36,6 +37,7 @@ from .task_table import FORMATS, TaskForm, download, download_links, headers, ta
 __all__ = ["FailureGroupAdmin", "LakeAdmin"]
 
 MOST_TASKS = 200
+MOST_BURN_CHARTS = 12
 
 
 @admin.register(TaskHour)
@@ -112,11 +114,14 @@ def _shown_time(time: dt.datetime, form: str) -> SafeString:
 
 @admin.register(SloBurn)
 class ObjectiveAdmin(HistoryAdmin):
-    """Burn rates of error budgets, and capacity advice for queues."""
+    """Burn rates of error budgets, alarms about them, and capacity advice for queues."""
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """Show the newest of each instead of all rows."""
         self.demand_view(request)
+        now, span = utc(timezone.now()), span_of(request)
+        since, step = begin_of(span, now), SPANS[span][1]
+        burns = dict(islice(history.burn_history(since=since, step=step).items(), MOST_BURN_CHARTS))
         may_view_advice = request.user.has_perm("rsmq_pipeline.view_capacityadvice")
         context = {
             "title": _("Objectives and capacity"),
@@ -133,6 +138,10 @@ class ObjectiveAdmin(HistoryAdmin):
                 (one, _shown_ms(1000 * one.mean_run_s), _("%(share)s within %(time)s") % _target(one))
                 for one in (history.capacity_advice() if may_view_advice else [])
             ],
+            "charts": burn_charts_of(burns, hours_and_days(since, now, step)),
+            "spans": span_links(request),
+            "is_still": True,
+            "alarms": [(alarm, one_line(redact(alarm.error), 200)) for alarm in history.slo_alarms()],
             "has_objectives": bool(get_settings().pipeline.objectives),
             **self.freshness(),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
@@ -11,7 +11,8 @@ from django.utils.translation import gettext as _
 from ..admin.charts import Chart, Number, Series
 from ..admin.formats import as_figure
 from ..admin.past_charts import show_number, show_seconds
-from .history import QUANTILES, DepthPoint, Point, Step
+from ..spark.burn import ALARMS, WINDOWS_S
+from .history import QUANTILES, Burns, DepthPoint, Point, Step
 
 #: Span -> number of days, and step.
 SPANS: dict[str, tuple[int, Step]] = {"2d": (2, "hour"), "2w": (14, "day"), "12w": (84, "day"), "52w": (364, "day")}
@@ -75,6 +76,27 @@ def depth_charts_of(points: Sequence[DepthPoint], steps: Sequence[dt.datetime | 
         Chart("depth", _("Largest depth"), times, depths, show_number),
         Chart("oldest", _("Age of the oldest ready message"), times, oldest, show_seconds),
     ]
+
+
+def burn_charts_of(burns: Mapping[tuple[str, str], Burns], steps: Sequence[dt.datetime | dt.date]) -> list[Chart]:
+    """Return a chart of the burn rates of each objective; steps without one are gaps."""
+    times, charts = [day_label(step) for step in steps], []
+    for number, ((queue, objective), windows) in enumerate(burns.items()):
+        series = [
+            Series(
+                _("%(window)s, limit %(limit)s") % {"window": window, "limit": as_figure(ALARMS[window], "g")},
+                colour,
+                [windows.get(window, {}).get(step) for step in steps],
+            )
+            for window, colour in zip(WINDOWS_S, "cab", strict=True)
+        ]
+        title = _("Burn rate of %(objective)s, %(queue)s") % {"objective": objective, "queue": queue}
+        charts.append(Chart(f"burn-{number}", title, times, series, _factor, shows_zero=True))
+    return charts
+
+
+def _factor(value: float) -> str:
+    return as_figure(value, ".3g")
 
 
 def _quantiles(readers: Sequence[object]) -> list[Series]:

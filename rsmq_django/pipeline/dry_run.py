@@ -79,6 +79,13 @@ def _publish(options: StepOptions) -> Iterator[str]:
     yield f"publish: {_count(done.days, 'day')} changed, {done.removed:,} removed"
 
 
+def _notify(options: StepOptions) -> Iterator[str]:
+    require_tables()
+    from .history import burn_alarms
+
+    yield f"notify: {_count(len(burn_alarms()), 'burn rate')} beyond the limit"
+
+
 def _snapshot(options: StepOptions) -> Iterator[str]:
     found = options.queues or [name for server in options.servers.values() for name in list_queues(server.client)]
     yield f"snapshot: {_count(len({*found}), 'queue')}"
@@ -112,6 +119,7 @@ DRY_RUNS: Mapping[str, Callable[[StepOptions], Iterator[str]]] = {
     "compact": _compact,
     "expire": _expire,
     "publish": _publish,
+    "notify": _notify,
     "snapshot": _snapshot,
     "dlq": _dlq,
     "drain": _drain,

@@ -27,6 +27,7 @@ from .models import (
     LakeState,
     PipelineRun,
     QueueDepth,
+    SloAlarm,
     SloBurn,
     TaskDay,
     TaskHour,
@@ -40,6 +41,7 @@ __all__ = [
     "Point",
     "anomalies",
     "burn_alarms",
+    "burn_history",
     "capacity_advice",
     "depth_history",
     "failure_groups",
@@ -49,6 +51,7 @@ __all__ = [
     "lake_tables",
     "pipeline_runs",
     "queue_depths",
+    "slo_alarms",
     "slo_burns",
     "task_history",
     "task_totals",
@@ -56,6 +59,8 @@ __all__ = [
 
 K = TypeVar("K", bound=Hashable)
 Step = Literal["hour", "day"]
+#: The highest burn rates of an objective: window -> hour or day -> rate.
+Burns = dict[str, dict[dt.datetime | dt.date, float]]
 #: Columns of rows that are added up, and their histograms.
 COUNTED = ("attempts", "succeeded", "retried", "dead", "lost", "busy_us")
 TEXTS = ("wait_hist", "run_hist")
@@ -241,6 +246,23 @@ def burn_alarms() -> list[BurnAlarm]:
     """Return the objectives whose budget burns faster than the usual threshold for paging."""
     found = [BurnAlarm(burn, ALARMS[burn.window]) for burn in slo_burns() if burn.window in ALARMS]
     return [alarm for alarm in found if alarm.burn.burn_rate > alarm.limit]
+
+
+def burn_history(*, since: dt.datetime, step: Step) -> dict[tuple[str, str], Burns]:
+    """Return (queue, objective) -> the highest burn rate of each window in each hour or day."""
+    rows: QuerySet[Any] = SloBurn.objects.filter(at__gte=since).order_by("queue", "objective")
+    found: dict[tuple[str, str], Burns] = {}
+    about = ("queue", "objective", "window", "day" if step == "day" else "at")
+    for queue, objective, window, at, rate in rows.values_list(*about).annotate(most=Max("burn_rate")):
+        key = at if step == "day" else at.replace(minute=0, second=0, microsecond=0)
+        rates = found.setdefault((queue, objective), {}).setdefault(window, {})
+        rates[key] = max(rates.get(key, 0.0), rate)
+    return found
+
+
+def slo_alarms(*, limit: int = 20) -> list[SloAlarm]:
+    """Return the alarms about which messages are sent, newest first, as of the last `notify`."""
+    return list(SloAlarm.objects.all()[:limit])
 
 
 def capacity_advice() -> list[CapacityAdvice]:

@@ -245,6 +245,38 @@ class SloBurn(models.Model):
         return f"{self.queue} {self.objective} {self.window}: {self.burn_rate:.1f}"
 
 
+class SloAlarm(models.Model):
+    """An alarm of an objective, and the messages about it. Written by `notify`, not by publishing."""
+
+    queue = _queue()
+    objective = models.CharField(max_length=64)
+    #: "page" or "ticket".
+    severity = models.CharField(max_length=8)
+    began_at = UtcField()
+    #: None: it goes on.
+    ended_at = UtcField(null=True)  # type: ignore[misc]
+    #: As of its begin.
+    window = models.CharField(max_length=8)
+    burn_rate = models.FloatField()
+    budget_left = models.FloatField()
+    #: Messages to be sent: "begin:email begin:webhook".
+    unsent = models.CharField(max_length=100, blank=True)
+    #: Why they were not sent; "" if that was not tried.
+    error = models.TextField(blank=True)
+
+    class Meta:
+        verbose_name = _("burn alarm")
+        verbose_name_plural = _("burn alarms")
+        default_permissions = ()
+        ordering: ClassVar = ["-began_at", "queue", "objective", "severity"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["queue", "objective", "severity", "began_at"], name="rsmq_slo_alarm"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.queue} {self.objective} from {self.began_at:%Y-%m-%d %H:%M}"
+
+
 class CapacityAdvice(models.Model):
     """The number of slots that a queue needs, with the inputs of the computation."""
 

@@ -16,6 +16,7 @@ from .errors import PipelineError
 #: Windows and their usual alarms for a period of 30 days: page at 14.4 and 6, a ticket at 1.
 WINDOWS_S = {"1h": 3600, "6h": 6 * 3600, "3d": 3 * 86_400}
 ALARMS = {"1h": 14.4, "6h": 6.0, "3d": 1.0}
+SEVERITIES = {"1h": "page", "6h": "page", "3d": "ticket"}
 #: Period of the remaining budget.
 PERIOD = "30d"
 PERIOD_S = 30 * 86_400

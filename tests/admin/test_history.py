@@ -24,6 +24,7 @@ from rsmq_django.pipeline.models import (
     LakeState,
     PipelineRun,
     QueueDepth,
+    SloAlarm,
     SloBurn,
     TaskDay,
     TaskHour,
@@ -358,6 +359,28 @@ def test_objectives_show_burn_rates_and_recommended_concurrency(browser: Browser
     assert "50.0 · too fast" in text and "Recommended concurrency" in text
     at = timezone.localtime(SloBurn.objects.latest("at").at)
     assert f"{at:%Y-%m-%d %H:%M:%S}" in text and "As of" in text, "they may be old"
+
+
+def test_objectives_have_charts_of_burn_rates_and_the_alarms_with_their_messages(
+    browser: Browser, history: None, django_assert_max_num_queries: Any
+):
+    now = timezone.now().replace(minute=0, second=0, microsecond=0)
+    about = {"queue": "mail", "objective": "success", "window": "1h", "burn_rate": 50, "budget_left": -0.5}
+    SloAlarm.objects.create(
+        severity="page", began_at=now, unsent="begin:webhook", error="HTTP Error 500, password=hunter2", **about
+    )
+    SloAlarm.objects.create(severity="ticket", began_at=now - dt.timedelta(days=1), ended_at=now, **about)
+
+    with django_assert_max_num_queries(14):
+        page = browser.get(OBJECTIVES, {"span": "2d"})
+    text = text_of(page)
+
+    (chart,) = page.context["charts"]
+    assert [series.label for series in chart.series] == ["1h, limit 14.4", "6h, limit 6", "3d, limit 1"]
+    assert chart.series[0].values[-1] == 50 and chart.series[1].last is None
+    assert "Burn rate of success, mail" in text
+    assert "not sent: begin:webhook HTTP Error 500" in text and "hunter2" not in text
+    assert page.context["alarms"][1][0].ended_at == now
 
 
 def test_failures_hide_secrets_and_are_shown_only_to_users_who_may_see_bodies(browser: Browser, history: None):

@@ -15,6 +15,7 @@ from rsmq_django.pipeline.models import (
     MutedFailure,
     PipelineRun,
     QueueDepth,
+    SloAlarm,
     SloBurn,
     TaskHour,
 )
@@ -101,10 +102,19 @@ def _failures(now: dt.datetime, queue_with_a_long_name: str, long_error: str) ->
 def _objectives(now: dt.datetime, queue_with_a_long_name: str) -> None:
     for queue, objective, left in (("mail", "wait_p95_ms", 0.61), (queue_with_a_long_name, "success", -1.25)):
         for window, rate in (("1h", 31.0), ("6h", 4.0), ("3d", 0.7)):
-            SloBurn.objects.create(
-                day=now.date(), at=now, queue=queue, objective=objective, window=window, total=4_000_000, bad=31,
-                target=0.95, burn_rate=rate, budget_left=left,
+            SloBurn.objects.bulk_create(
+                SloBurn(
+                    day=at.date(), at=at, queue=queue, objective=objective, window=window, total=4_000_000, bad=31,
+                    target=0.95, burn_rate=rate / (1 + back // 24 % 5), budget_left=left,
+                )
+                for back in range(300)
+                for at in [now - dt.timedelta(hours=back)]
             )  # fmt: skip
+        about = {"queue": queue, "objective": objective, "burn_rate": 31.0, "budget_left": left}
+        hours, days = now - dt.timedelta(hours=3), now - dt.timedelta(days=3)
+        SloAlarm.objects.create(severity="ticket", window="3d", began_at=days, ended_at=now, **about)
+        failed = {"unsent": "begin:webhook", "error": "HTTPError: HTTP Error 503: Service Unavailable"}
+        SloAlarm.objects.create(severity="page", window="1h", began_at=hours, **about, **failed if left < 0 else {})
     for queue, needed, reason in (
         ("mail", 6, ""),
         (queue_with_a_long_name, None, "messages wait although there are enough slots"),

@@ -72,6 +72,18 @@ def test_alarm_is_raised_by_the_newest_burn_rate_only():
     assert [burn.burn_rate for burn in history.slo_burns()] == [2]
 
 
+def test_history_of_burn_rates_has_the_highest_of_each_hour_or_day():
+    row = {"day": DAY, "queue": "mail", "objective": "success", "total": 100, "bad": 2, "target": 0.999}
+    for minutes, rate in ((0, 20.0), (5, 3.0), (60, 2.0)):
+        at = NOON + dt.timedelta(minutes=minutes)
+        SloBurn.objects.create(at=at, window="1h", burn_rate=rate, budget_left=0.5, **row)
+    SloBurn.objects.create(at=NOON - dt.timedelta(days=9), window="1h", burn_rate=9, budget_left=0.5, **row)
+
+    since = NOON - HOUR
+    assert history.burn_history(since=since, step="hour") == {("mail", "success"): {"1h": {NOON: 20, NOON + HOUR: 2}}}
+    assert history.burn_history(since=since, step="day") == {("mail", "success"): {"1h": {DAY: 20}}}
+
+
 def test_pages_can_say_how_old_the_history_is(lake, write_hours):
     assert history.freshness().newest_hour is None
     assert history.capacity_advice() == []

@@ -15,8 +15,8 @@ from tests.redis_server import PrivateServer
 pytestmark = pytest.mark.deadline(120)
 
 ROOT = Path(__file__).parents[2]
-LISTS = ("taskhour", "failuregroup", "sloburn", "capacityadvice", "anomaly", "queuedepth", "pipelinerun")
-NAMES = tuple("queue task kind q metric step span exit_code new new_since since day__year o p".split())
+LISTS = ("taskhour", "failuregroup", "sloburn", "capacityadvice", "anomaly", "queuedepth", "pipelinerun", "lakeday")
+NAMES = tuple("queue table task kind q metric step span exit_code new new_since since day__year o p".split())
 
 PROJECT = """
 import json, sys

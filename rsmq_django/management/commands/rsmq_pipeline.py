@@ -39,11 +39,11 @@ from ..arguments import SuggestingCommand
 
 SPARK_STEPS = ("archive", "drain", "backfill", "archive-topic")
 PLAIN_STEPS = (
-    "snapshot", "dlq", "rollup", "analyse", "publish", "compact", "expire", "convert", "replay", "resume", "status",
-    "doctor", "config", "submit", "restore-topic",
+    "snapshot", "dlq", "rollup", "analyse", "publish", "notify", "compact", "expire", "convert", "replay", "resume",
+    "status", "doctor", "config", "submit", "restore-topic",
 )  # fmt: skip
-#: Steps of `run`, in one session: start-up costs more than most steps.
-RUN = (*ALL_STEPS, "publish")
+#: Steps of `run`, in one session: start-up costs more than most steps. `notify` is left out without a recipient.
+RUN = (*ALL_STEPS, "publish", "notify")
 #: Maximum number of queues that an error about an unknown queue lists.
 MOST_QUEUES_NAMED = 20
 #: Steps that only preview their changes without --yes.
@@ -59,11 +59,12 @@ NOTHING_ACCEPTED = (
 
 EPILOG = """
 steps:
-  run        archive, snapshot, dlq, rollup, analyse, compact, expire and publish in one Spark session
+  run        archive, snapshot, dlq, rollup, analyse, compact, expire, publish and notify in one Spark session
   archive    event log -> lake, exactly once; then trim the log
   rollup     new events -> sums of five minutes and of hours, failure groups
   analyse    capacity advice, burn rates, anomalies
   publish    lake -> database
+  notify     burn alarms that begin or end -> e-mail, webhook
   snapshot   current depth and age of the queues
   dlq        current dead letters -> lake: task, error, time; they stay in their queues
   compact    small files -> files of 128 to 256 MB; expire deletes old days
@@ -166,8 +167,7 @@ class Command(SuggestingCommand):
             return int(getattr(self, f"_{step.replace('-', '_')}")(config))
         if self.is_dry:
             return self._dry_run(step, config)
-        names = RUN if step == "run" else (step,)
-        return self._work(names, config)
+        return self._work(_names_of(step), config)
 
     # -- Steps --------------------------------------------------------------------------------------------------------
 
@@ -214,6 +214,7 @@ class Command(SuggestingCommand):
     def _one(self, name: str, pipeline: Pipeline, config: JobConfig) -> StepRun:
         own: dict[str, Callable[[StepRun], None]] = {
             "publish": self._publish,
+            "notify": self._notify,
             "backfill": lambda run: self._backfill(run, pipeline),
             "archive-topic": lambda run: self._archive_topic(run, pipeline),
         }
@@ -226,6 +227,13 @@ class Command(SuggestingCommand):
         lake, since = find_lake(self.options["lake"]), self.options["since"]
         done = publish(lake, since=since, on_progress=lambda days: self.meter("publish", days))
         run.rows_in, run.rows_out = done.days, done.rows
+
+    def _notify(self, run: StepRun) -> None:
+        require_tables()
+        from ...pipeline.notify import notify
+
+        done = notify()
+        run.rows_in, run.rows_out = done.alarms, done.sent
 
     def _backfill(self, run: StepRun, pipeline: Pipeline) -> None:
         from ...spark.backfill import job_name, read_rows, send_rows
@@ -295,7 +303,7 @@ class Command(SuggestingCommand):
         step_options = StepOptions(
             config, _servers(), self.options["since"], _names(self.options["queue"]), self.options["what"]
         )
-        for name in RUN if step == "run" else (step,):
+        for name in _names_of(step):
             for line in DRY_RUNS[name](step_options):
                 self.stdout.write(printable(line))
         self.stdout.write("nothing was changed" + ("; add --yes to apply" if step in DANGEROUS else ""))
@@ -397,6 +405,14 @@ class Command(SuggestingCommand):
         else:
             lost = f", {run.lost:,} LOST" if run.lost else ""
             self.stdout.write(f"{run.step:10} {run.rows_in:>12,} in {run.rows_out:>12,} out {run.seconds:8.1f} s{lost}")
+
+
+def _names_of(step: str) -> tuple[str, ...]:
+    """Return the steps of `run`, or the step itself."""
+    pipeline = get_settings().pipeline
+    is_notified = pipeline.alarm_email is not None or pipeline.alarm_webhook is not None
+    steps = RUN if is_notified else RUN[:-1]
+    return steps if step == "run" else (step,)
 
 
 def _refuse_incomplete(step: str, options: dict[str, Any]) -> None:
