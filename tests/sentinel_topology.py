@@ -13,7 +13,7 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,18 +79,23 @@ class Process:
         wait_until(lambda: self._answers() or not self.is_alive)
 
     def run(self, *words: str | bytes | int) -> Any:
-        """Return the reply to a command; an error reply fails the test, except of a replica that loads its data."""
-        replies = wait_until(lambda: self._loaded(words))
-        assert replies is not None
-        (reply,) = replies
-        assert not isinstance(reply, redis.RedisError), reply
-        return reply
+        """Return the reply to a command; a server that loads its data is asked again, other errors fail the test."""
+        return self._reply_of(self._connection.exchange, words)
 
     def ask(self, *words: str | bytes | int) -> Any:
         """Do what run() does, again after a lost reply: sentinels close the sockets of a server they reconfigure."""
-        (reply,) = Client(self._connection).ask([words])
-        assert not isinstance(reply, redis.RedisError), reply
-        return reply
+        return self._reply_of(Client(self._connection).ask, words)
+
+    def _reply_of(self, exchange: Callable[[list[Any]], list[Any]], words: tuple[str | bytes | int, ...]) -> Any:
+        replies: list[Any] = []
+
+        def has_loaded() -> bool:
+            replies[:] = exchange([words])
+            return not isinstance(replies[0], redis.BusyLoadingError)
+
+        wait_until(has_loaded)
+        assert not isinstance(replies[0], redis.RedisError), replies[0]
+        return replies[0]
 
     def pause(self) -> None:
         """Let it stand still (SIGSTOP): its sockets stay open and nothing answers."""
@@ -104,10 +109,6 @@ class Process:
         self._connection.close()
         self._process.kill()
         self._process.wait()
-
-    def _loaded(self, words: tuple[str | bytes | int, ...]) -> list[Any] | None:
-        replies = self._connection.exchange([words])
-        return None if isinstance(replies[0], redis.BusyLoadingError) else replies
 
     def _answers(self) -> bool:
         with contextlib.suppress(Exception):
