@@ -306,7 +306,7 @@ def check_pipeline(settings: Settings) -> Iterator[CheckMessage]:
 def check_alarms(settings: Settings) -> Iterator[CheckMessage]:
     """Warn of burn alarms without objectives, tables or recipients."""
     pipeline = settings.pipeline
-    if pipeline.alarm_email is None and pipeline.alarm_webhook is None:
+    if not pipeline.sends_alarms:
         return
     missing = [] if apps.is_installed("rsmq_django.pipeline") else ["'rsmq_django.pipeline' in INSTALLED_APPS"]
     missing += [] if pipeline.objectives else ["RSMQ['PIPELINE']['OBJECTIVES']"]

@@ -1,9 +1,11 @@
-"""Exchanges with Redis in a test: counted, and cut off on request."""
+"""Exchanges with Redis in a test: noted, counted, and cut off on request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+import pytest
 
 from rsmq_django.core import Connection
 from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown
@@ -66,3 +68,17 @@ class Exchanges:
             self.lost -= 1
             raise OutcomeUnknown("did not answer") from TimeoutError()
         return replies
+
+
+def note_connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+    """Return the connections of the exchanges that follow, in their order."""
+    seen: list[Connection] = []
+    for name in ("exchange", "exchange_with_one_node"):
+        original = getattr(Connection, name)
+
+        def noted(connection: Connection, commands: Any, original: Any = original) -> Any:
+            seen.append(connection)
+            return original(connection, commands)
+
+        monkeypatch.setattr(Connection, name, noted)
+    return seen

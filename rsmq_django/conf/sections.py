@@ -333,6 +333,11 @@ class PipelineSettings:
     #: A quarter of a year, for failure groups, burn rates, advice, anomalies and depths.
     keep_days: Annotated[int, whole("days", least=1, most=3_660)] = 90
 
+    @property
+    def sends_alarms(self) -> bool:
+        """Return whether anybody gets messages about burn alarms."""
+        return self.alarm_email is not None or self.alarm_webhook is not None
+
 
 TRACE_URL = Rule(
     "an address with {trace_id} in it, such as 'https://jaeger.example.org/trace/{trace_id}', or None",

@@ -41,7 +41,7 @@ def charts_of(points: Sequence[Point], steps: Sequence[dt.datetime | dt.date]) -
     """Return four charts; steps without attempts are gaps or zero."""
     found = {point.at: point for point in points}
     row = [found.get(step) or Point(step) for step in steps]
-    times = [day_label(step) for step in steps]
+    times = [step_label(step) for step in steps]
     attempts = _("Attempts per hour") if isinstance(steps[0], dt.datetime) else _("Attempts per day")
     outcomes = [
         Series(_("succeeded"), "a", [point.succeeded for point in row]),
@@ -61,7 +61,7 @@ def charts_of(points: Sequence[Point], steps: Sequence[dt.datetime | dt.date]) -
 def depth_charts_of(points: Sequence[DepthPoint], steps: Sequence[dt.datetime | dt.date]) -> list[Chart]:
     """Return charts of depth and age; steps without snapshots are gaps."""
     found = {point.at: point for point in points}
-    times, row = [day_label(step) for step in steps], [found.get(step) for step in steps]
+    times, row = [step_label(step) for step in steps], [found.get(step) for step in steps]
 
     def values(name: str) -> list[Number]:
         return [None if point is None else getattr(point, name) for point in row]
@@ -80,7 +80,7 @@ def depth_charts_of(points: Sequence[DepthPoint], steps: Sequence[dt.datetime | 
 
 def burn_charts_of(burns: Mapping[tuple[str, str], Burns], steps: Sequence[dt.datetime | dt.date]) -> list[Chart]:
     """Return a chart of the burn rates of each objective; steps without one are gaps."""
-    times, charts = [day_label(step) for step in steps], []
+    times, charts = [step_label(step) for step in steps], []
     for number, ((queue, objective), windows) in enumerate(burns.items()):
         series = [
             Series(
@@ -108,7 +108,7 @@ def _quantiles(readers: Sequence[object]) -> list[Series]:
     return series
 
 
-def day_label(at: dt.datetime | dt.date) -> str:
+def step_label(at: dt.datetime | dt.date) -> str:
     """Return the label of an hour or a day at the axis of a chart."""
     return date_format(at, "D H:i" if isinstance(at, dt.datetime) else "j M")
 

@@ -16,7 +16,7 @@ from ..admin.formats import as_size
 from ..admin.past_charts import show_number
 from ..spark.schemas import EVENTS
 from . import history
-from .charts import begin_of, day_label, hours_and_days
+from .charts import begin_of, hours_and_days, step_label
 from .fields import utc
 from .models import LakeDay
 from .pages import HistoryAdmin, span_links, span_of
@@ -39,8 +39,8 @@ class LakeAdmin(HistoryAdmin):
         now, state, tables = utc(timezone.now()), history.lake_state(), history.lake_tables()
         asked = request.GET.get("table")
         chosen = asked if asked in [one.table for one in tables] else EVENTS.name
-        since = begin_of(span_of(request), now).date()
-        days = history.lake_days(table=chosen, since=since)
+        since = begin_of(span_of(request), now)
+        days = history.lake_days(table=chosen, since=since.date())
         context = {
             "title": _("Lake"),
             "state": state,
@@ -62,12 +62,11 @@ def readers_of(place: str) -> list[tuple[str, str]]:
     return [(program, line.format(place=place)) for program, line in READERS.items()]
 
 
-def lake_charts_of(days: Sequence[LakeDay], since: dt.date, now: dt.datetime) -> list[Chart]:
+def lake_charts_of(days: Sequence[LakeDay], since: dt.datetime, now: dt.datetime) -> list[Chart]:
     """Return charts of the rows and the bytes of each day."""
     found = {day.day: day for day in days}
-    begin = dt.datetime.combine(since, dt.time(), dt.UTC)
-    steps = hours_and_days(begin, now, "day")
-    times, row = [day_label(step) for step in steps], [found.get(step) for step in steps]
+    steps = hours_and_days(since, now, "day")
+    times, row = [step_label(step) for step in steps], [found.get(step) for step in steps]
     rows: list[Number] = [None if day is None else day.rows for day in row]
     sizes: list[Number] = [None if day is None else day.size_bytes / 2**20 for day in row]
     return [

@@ -409,10 +409,9 @@ class Command(SuggestingCommand):
 
 def _names_of(step: str) -> tuple[str, ...]:
     """Return the steps of `run`, or the step itself."""
-    pipeline = get_settings().pipeline
-    is_notified = pipeline.alarm_email is not None or pipeline.alarm_webhook is not None
-    steps = RUN if is_notified else RUN[:-1]
-    return steps if step == "run" else (step,)
+    if step != "run":
+        return (step,)
+    return RUN if get_settings().pipeline.sends_alarms else RUN[:-1]
 
 
 def _refuse_incomplete(step: str, options: dict[str, Any]) -> None:

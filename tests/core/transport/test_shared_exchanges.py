@@ -12,6 +12,7 @@ from rsmq_django.core import Client, Connection
 from rsmq_django.core.errors import OutcomeUnknown, RsmqError
 from rsmq_django.core.transport.call import Call
 from rsmq_django.core.transport.shared_exchanges import MOST_SHARED, Exchanges, run_side_by_side
+from tests.exchanges import note_connections
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 
@@ -46,17 +47,7 @@ def added(client: Client, *members: str, found: dict[Client, list[Any]], read: A
 
 @pytest.fixture
 def exchanged(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
-    """Return the connections of the exchanges that follow, in their order."""
-    seen: list[Connection] = []
-    for name in ("exchange", "exchange_with_one_node"):
-        original = getattr(Connection, name)
-
-        def noted(connection: Connection, commands: Any, original: Any = original) -> Any:
-            seen.append(connection)
-            return original(connection, commands)
-
-        monkeypatch.setattr(Connection, name, noted)
-    return seen
+    return note_connections(monkeypatch)
 
 
 def test_calls_of_all_connections_to_a_server_are_one_request(proxies: list[FaultProxy], exchanged: list[Connection]):

@@ -15,6 +15,7 @@ from rsmq_django.worker.fetch.queues import queue_settings
 from rsmq_django.worker.lease.inflight import DEAD_AFTER_S
 from rsmq_django.worker.supervise.maintenance import Maintenance, PeriodicJob, make_maintenance, run_due
 from rsmq_django.worker.supervise.recovery import Death
+from tests.exchanges import note_connections
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -56,17 +57,7 @@ SHARDS = 4
 
 @pytest.fixture
 def exchanged(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
-    """Return the connections of the exchanges that follow, in their order."""
-    seen: list[Connection] = []
-    for name in ("exchange", "exchange_with_one_node"):
-        original = getattr(Connection, name)
-
-        def noted(connection: Connection, commands: Any, original: Any = original) -> Any:
-            seen.append(connection)
-            return original(connection, commands)
-
-        monkeypatch.setattr(Connection, name, noted)
-    return seen
+    return note_connections(monkeypatch)
 
 
 @pytest.fixture
