@@ -312,8 +312,10 @@ def check_alarms(settings: Settings) -> Iterator[CheckMessage]:
     missing += [] if pipeline.objectives else ["RSMQ['PIPELINE']['OBJECTIVES']"]
     missing += ["ADMINS"] if pipeline.alarm_email == ADMINS and not django_settings.ADMINS else []
     if missing:
-        said = f"Burn alarms are not sent: {', '.join(missing)} is missing."
-        yield checks.Warning(said, hint="Add it, or remove ALARM_EMAIL and ALARM_WEBHOOK.", id="rsmq.W009")
+        only_email = missing == ["ADMINS"] and pipeline.alarm_webhook is not None
+        said = f"Burn alarms are not sent{' by e-mail' if only_email else ''}: {', '.join(missing)} is missing."
+        remove = "ALARM_EMAIL" if only_email else "ALARM_EMAIL and ALARM_WEBHOOK"
+        yield checks.Warning(said, hint=f"Add it, or remove {remove}.", id="rsmq.W009")
 
 
 def check_redis_version(version: str) -> Iterator[CheckMessage]:

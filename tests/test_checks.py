@@ -544,6 +544,8 @@ def test_alarms_that_reach_nobody_are_reported(settings):
     objectives = {"OBJECTIVES": {"mail": {"success": 0.99}}}
     settings.RSMQ = {**SERVER, "PIPELINE": {"ALARM_EMAIL": "admins", "ALARM_WEBHOOK": "https://x.org/y", **objectives}}
     assert found() == []
+    settings.ADMINS = []
+    assert "not sent by e-mail: ADMINS is missing" in the_only_one().msg
 
 
 def test_the_page_explains_each_check():
