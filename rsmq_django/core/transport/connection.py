@@ -177,8 +177,15 @@ class Connection:
     @property
     def must_connect(self) -> bool:
         """Return whether the next exchange has to open a socket first: there is none, or the server has closed it."""
-        link = self._open_link()
-        return link is None or _is_stale(link)
+        if self._pid != os.getpid():
+            return True
+        try:
+            link = self._idle.pop()  # a socket may be asked by one thread at a time
+        except IndexError:
+            return True
+        must_connect = link._sock is None or _is_stale(link)
+        self._idle.append(link)
+        return must_connect
 
     @property
     def open_server(self) -> Hashable:

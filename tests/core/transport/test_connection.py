@@ -23,6 +23,7 @@ from rsmq_django.core.errors import (
     RsmqError,
     ServerRefused,
 )
+from rsmq_django.core.transport.wire import Wire
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -431,3 +432,22 @@ def test_server_with_too_many_clients_reports_the_limit_to_raise(tmp_path: Path)
             client.sendall(b"-ERR max number of clients reached\r\n")
             with pytest.raises(ServerRefused, match="maximum number of clients; raise maxclients"):
                 asked.result(30)
+
+
+def test_socket_is_asked_whether_it_is_open_by_one_thread_at_a_time(
+    server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    connection, asked, is_readable = Connection(server.url), list[Wire](), Wire.is_readable
+    connection.exchange([("PING",)])
+
+    def in_another_thread_meanwhile(wire: Wire) -> bool:
+        asked.append(wire)
+        if len(asked) == 1:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(connection.exchange, [("PING",)]).result()
+        return is_readable(wire)
+
+    monkeypatch.setattr(Wire, "is_readable", in_another_thread_meanwhile)
+
+    assert not connection.must_connect
+    assert asked.count(asked[0]) == 1
