@@ -41,7 +41,7 @@ from .envelope import Unreadable
 from .outgoing import Outgoing, prepare, prepare_one, split_arguments
 from .registry import check_no_consumer, check_queues, check_stays_sealed
 from .results import has_outbox, read_body, read_record, task_result
-from .round_trips import Sent
+from .round_trips import Sent, in_rounds
 from .sealing import peek
 from .sending import ahand_over, hand_over, hand_over_one
 from .sent_result import SentResult
@@ -177,14 +177,15 @@ class RSMQBackend(BaseTaskBackend):
                 check_arguments(task, args, kwargs)
             if types_of_task(task).arguments is not None:
                 batch = [as_sent(task, *call) for call in batch]
-            drawn = random_suffixes(len(batch))
+            drawn, prepared = random_suffixes(len(batch)), list[Outgoing]()
             for (lane, shard), positions in by_destination(task, batch).items():
                 for position in positions if shard is not None else ():
                     drawn[position] = id_in_shard(drawn[position], shard)
                 for at in range(0, len(positions), MAX_BATCH):
                     part = positions[at : at + MAX_BATCH]
                     own, own_ids = [batch[each] for each in part], [drawn[each] for each in part]
-                    batches.append(prepare(task, own, ids=own_ids, lane=lane, shard=shard))
+                    prepared.append(prepare(task, own, ids=own_ids, lane=lane, shard=shard))
+            batches += in_rounds(prepared)
             ids += drawn
         return batches, ids
 

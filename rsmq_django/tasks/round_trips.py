@@ -7,12 +7,13 @@ names another call need a second exchange; tags are stored in an exchange before
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 
 from ..core import Client, RsmqError
 from ..core.errors import NotConfirmed, PartlyDone, QueueNotFound
@@ -27,6 +28,9 @@ from .outgoing import Outgoing
 from .tags import note_tags
 from .tracing import sending
 from .unique_sending import asend_unique, send_unique
+
+#: What a round of parts for all shards aims at: less than may be under way, because calls differ in size.
+ROUND_BYTES = MAX_TRIP_BYTES * 3 // 4
 
 
 @dataclass(slots=True)
@@ -323,6 +327,19 @@ def in_portions(outgoing: Outgoing) -> Iterator[Outgoing]:
     for bodies in portions(outgoing.bodies, len):
         yield _portion(outgoing, first, first + len(bodies))
         first += len(bodies)
+
+
+def in_rounds(batches: Sequence[Outgoing]) -> Iterator[Outgoing]:
+    """Yield batches for several shards in parts, so that those of all shards can be under way at the same time."""
+    rounds = math.ceil(sum(outgoing.size_bytes for outgoing in batches) / ROUND_BYTES)
+    if rounds <= 1 or len({outgoing.route.shard for outgoing in batches}) == 1:
+        yield from batches
+        return
+    for number, outgoing in product(range(rounds), batches):
+        count = len(outgoing.ids)
+        first, end = number * count // rounds, (number + 1) * count // rounds
+        if first < end:
+            yield _portion(outgoing, first, end)
 
 
 def _portion(outgoing: Outgoing, first: int, end: int) -> Outgoing:

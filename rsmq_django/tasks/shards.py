@@ -173,7 +173,8 @@ def by_destination(
     for position, (args, kwargs) in enumerate(calls):
         there = lane_of_call(task, args, kwargs), shard_of_call(task, args, kwargs)
         positions.setdefault(there, []).append(position)
-    return positions
+    # The lanes of a shard next to each other: they travel together.
+    return dict(sorted(positions.items(), key=lambda item: item[0][1] or 0))
 
 
 # -- Ids --------------------------------------------------------------------------------------------------------------

@@ -180,6 +180,26 @@ def test_requests_to_all_shards_are_sent_before_the_first_reply_arrives(configur
     assert [task_backends["default"].get_result(task_id).args for task_id in ids] == [[n] for n in range(2 * SHARDS)]
 
 
+def test_much_that_is_sent_goes_to_all_shards_in_each_round(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy, ThreadPoolExecutor() as pool:
+        configure(url=proxy.url, timeout_s=60, default={"SHARDS": SHARDS})
+        declared = declare(lambda number, text: None)
+        declared.enqueue_many([[number, ""] for number in range(SHARDS)])  # opens the sockets
+        proxy.requests.clear()
+        proxy.hold_replies()
+        text = "x" * (2 * MAX_TRIP_BYTES // (20 * SHARDS))
+        sending = pool.submit(declared.enqueue_many, [[number, text] for number in range(20 * SHARDS)])
+        try:
+            wait_until(lambda: all(map(proxy.times_seen, KEYS)))
+        finally:
+            proxy.release()
+        ids = sending.result()
+
+    configure(default={"SHARDS": SHARDS})
+    assert lengths() == [21] * SHARDS
+    assert [task_backends["default"].get_result(task_id).args[0] for task_id in ids] == list(range(20 * SHARDS))
+
+
 async def test_coroutine_sends_to_all_shards_before_the_first_reply_arrives(
     configure: Configure, server: PrivateServer
 ):
