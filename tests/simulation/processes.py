@@ -20,6 +20,7 @@ from rsmq_django.worker.execute import pool as pool_module
 from rsmq_django.worker.execute.pool import Pool
 from rsmq_django.worker.fetch.polling import IdleTurn
 from rsmq_django.worker.fetch.wakeup import Wakeup
+from rsmq_django.worker.report import shared_state as shared_state_module
 from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.stopping import STOP_SIGNALS
 from rsmq_django.worker.supervise import control
@@ -33,6 +34,8 @@ from tests.simulation.scheduler import Process
 from tests.simulation.server import in_simulated_time
 
 THREADS = 2
+#: Of the memory that a process shares with its supervisor: two threads need no more, and reading it costs time.
+SPARE_SLOTS = 30
 #: The work of one turn of a main loop takes time.
 TURN_S = 0.0001
 SIGTERM = STOP_SIGNALS[0]
@@ -272,6 +275,7 @@ def install() -> None:
         (supervisor_module, "Wakeup", SimulatedWakeup),
         (supervisor_module, "signal", SimpleNamespace(**vars(signals) | no_signals)),
         (control, "resident_bytes", lambda _: 0),
+        (shared_state_module, "_SPARE_SLOTS", SPARE_SLOTS),
         (import_module("rsmq_django.tasks.task"), "timezone", world.TIMEZONE),
         (route, "datetime", world.SimulatedDatetime),
     ]

@@ -115,14 +115,9 @@ class Server:
 
     def execute(self, commands: Sequence[Words], now_us: int, queue_key: bytes) -> tuple[list[Any], dict[str, State]]:
         """Carry out commands at a time; return the replies and the messages of the queue."""
-        asked = [[b"GET", CLOCK_KEY.encode()] if command[0] == b"TIME" else command for command in commands]
-        request = packed(
-            [
-                (b"SET", CLOCK_KEY, now_us),
-                *map(tuple, asked),
-                (b"EVALSHA", self._states, 1, queue_key),
-            ]
-        )
+        asked = [(b"GET", CLOCK_KEY) if command[0] == b"TIME" else tuple(command) for command in commands]
+        all_commands = [(b"SET", CLOCK_KEY, now_us), *asked, (b"EVALSHA", self._states, 1, queue_key)]
+        request = b"".join(map(hiredis.pack_command, all_commands))
         _, *replies, found = self._commands.exchange(request, len(commands) + 2)
         for at, command in enumerate(commands):
             if command[0] == b"TIME":
