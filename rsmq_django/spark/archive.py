@@ -15,9 +15,9 @@ from .lock import RunLock
 from .log import Offsets, StreamLog
 from .options import Options, named_log
 from .schemas import EVENTS
-from .server import Server
+from .server import NO_ANSWER, Server
 from .session import batch_options
-from .transfer import StreamTransfer, Transferred
+from .transfer import Durable, StreamTransfer, Transferred
 
 #: Name under which Redis knows the position of the archive.
 READER = "archive"
@@ -42,6 +42,8 @@ class ArchiveJob:
     stopped: threading.Event = field(default_factory=threading.Event)
     #: The result so far, also when run() raises.
     result: Transferred = field(default_factory=Transferred)
+    #: How much of the table is on the disk.
+    durable: Durable = field(default_factory=Durable)
 
     def run(self) -> Transferred:
         """Archive. Raises DataLoss if entries were trimmed unread, AlreadyRunning if another run is active.
@@ -64,7 +66,7 @@ class ArchiveJob:
         log = StreamLog(options, options.streams)
         transfer = StreamTransfer(
             self.spark, self.lake, EVENTS, options, log, self.trim,
-            self.accept_reset, self.on_progress, self.stopped, self.result,
+            self.accept_reset, self.on_progress, self.stopped, self.result, self.durable,
         )  # fmt: skip
         try:
             transfer.release_stored()
@@ -77,6 +79,10 @@ class ArchiveJob:
             self.accept_reset = transfer.accept_reset
             log.server.close()
 
+    def stop_waiting(self) -> None:
+        """Give the server no time to come back."""
+        self.server.patience_s, self.source = 0.0, {**self.source, "patienceS": "0"}
+
     def trim(self, offsets: Offsets, result: Transferred) -> None:
         """Trim stored entries that no other reader needs. Only the log that was read is trimmed."""
         for stream, end in offsets.items():
@@ -86,7 +92,10 @@ class ArchiveJob:
 
 
 def archive_logs(jobs: Sequence[ArchiveJob], *, every_s: float | None, stopped: threading.Event) -> None:
-    """Run the archive of each log. A failure stops no other log; it is raised when all had their turn."""
+    """Run the archive of each log. A failure stops no other log; it is raised when all had their turn.
+
+    A server that did not answer is not waited for again with its other logs.
+    """
     if len(jobs) == 1:
         jobs[0].every_s = every_s
         jobs[0].run()
@@ -97,7 +106,12 @@ def archive_logs(jobs: Sequence[ArchiveJob], *, every_s: float | None, stopped: 
             try:
                 job.run()
             except Exception as raised:  # the other logs are archived after any error
-                failed[named_log(job.connection, events_key(job.server.namespace))] = as_our_error(raised)
+                error = as_our_error(raised)
+                failed[named_log(job.connection, events_key(job.server.namespace))] = error
+                if isinstance(error, NO_ANSWER):
+                    for other in jobs:
+                        if other.server.url == job.server.url:
+                            other.stop_waiting()
         if failed:
             raise failure_of(failed)
         if every_s is None or stopped.wait(every_s):

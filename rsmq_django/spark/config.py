@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
+from ..core.errors import RsmqError
 from .burn import read_objectives
 from .capacity import DEFAULT_QUANTILE, DEFAULT_WAIT_TARGET_S
-from .errors import WrongOption
+from .errors import WrongOption, failure_of
 from .lake import Lake
 from .options import DEFAULT_URL_VARIABLE, Options
-from .server import Server
+from .server import NO_ANSWER, Server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,10 @@ class JobConfig:
         """Return the options of the source for each log that is archived; the name of the first one is empty."""
         return {"": self.options()} | {name: {**given, **self.source} for name, given in self.logs.items()}
 
+    def shards(self) -> dict[str, dict[str, str]]:
+        """Return the options of the source for the first connection and its shards: they have its address."""
+        return {name: given for name, given in self.sources().items() if given["urlEnv"] == self.url_env}
+
     def find_lake(self) -> Lake:
         """Return the lake."""
         return Lake.at(self.lake)
@@ -90,3 +95,25 @@ class JobConfig:
     def wait_target_s(self, queue: str) -> float:
         """Return the target latency of a queue."""
         return float(self.wait_targets_s.get(queue, self.wait_targets_s.get("*", DEFAULT_WAIT_TARGET_S)))
+
+
+def on_each(
+    sources: Mapping[str, Mapping[str, str]], work: Callable[[Options], None], **options: str
+) -> Exception | None:
+    """Do work on each of the connections, also after a failure; return the failure of any. A single one is raised.
+
+    A server that did not answer gets no time to come back on its other connections: it was waited for once.
+    """
+    failed: dict[str, Exception] = {}
+    gone: set[str] = set()
+    for name, source in sources.items():
+        found = Options.read({**source, **options})
+        try:
+            work(replace(found, patience_s=0.0) if found.url in gone else found)
+        except RsmqError as error:
+            if len(sources) == 1:
+                raise
+            failed[name or found.namespace] = error
+            if isinstance(error, NO_ANSWER):
+                gone.add(found.url)
+    return failure_of(failed) if failed else None

@@ -28,6 +28,7 @@ from .progress import OnProgress, say_nothing
 from .rollup import StepResult, rollup
 from .runs import DONE, LOST_DATA, StepRun, record, save, status_of
 from .session import start_session
+from .transfer import Durable
 
 __all__ = ["Pipeline", "run_steps"]
 
@@ -72,7 +73,8 @@ class Pipeline:
     # -- Steps --------------------------------------------------------------------------------------------------------
 
     def _archive(self, run: StepRun) -> None:
-        jobs = [self._archive_job(name, source) for name, source in self.config.sources().items()]
+        durable = Durable()
+        jobs = [self._archive_job(name, source, durable) for name, source in self.config.sources().items()]
         begun = saved = time.monotonic()
 
         def note(_rows: int) -> None:
@@ -92,7 +94,7 @@ class Pipeline:
                 job.server.close()
             _note_archived(run, jobs)
 
-    def _archive_job(self, name: str, source: Mapping[str, str]) -> ArchiveJob:
+    def _archive_job(self, name: str, source: Mapping[str, str], durable: Durable) -> ArchiveJob:
         return ArchiveJob(
             self.spark,
             self.config.find_lake(),
@@ -102,6 +104,7 @@ class Pipeline:
             accept_reset=self.accept_reset,
             connection=name,
             stopped=self.stopped,
+            durable=durable,
         )
 
     def _rollup(self, run: StepRun) -> None:

@@ -20,6 +20,8 @@ from ..core.transport.packing import Command, Reply
 
 T = TypeVar("T")
 
+#: Errors after which a server has been waited for.
+NO_ANSWER = (ConnectionFailed, OutcomeUnknown)
 #: Long enough for a chunk of a thousand large bodies on a busy machine.
 REPLY_TIMEOUT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
@@ -34,6 +36,11 @@ class Server:
         )
         self.client = Client(connection, namespace=namespace)
         self.patience_s = patience_s
+
+    @property
+    def url(self) -> str:
+        """Return the address, with its password."""
+        return self.client.connection.url
 
     @property
     def namespace(self) -> str:

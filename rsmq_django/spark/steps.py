@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from ..core.errors import RsmqError
 from .anomalies import WEEKS, HourMetrics, find_anomalies
 from .burn import PERIOD, WINDOWS_S, budget_left, burn, read_objectives
 from .capacity import Advice, advise
 from .columns import Rows, arrow_schema
-from .config import JobConfig
+from .config import JobConfig, on_each
 from .dead_letters import KEY, DeadLetters
 from .delta import Table
 from .demand import demands, newest, outcomes
-from .errors import failure_of
 from .files import split_batches, write_files
 from .lake import Lake, patiently
 from .options import Options
@@ -120,23 +118,6 @@ def _hours(hourly: Table, day: dt.date) -> list[dict[str, Any]]:
     return found
 
 
-# -- Connections -------------------------------------------------------------------------------------------------------
-
-
-def _on_each_connection(config: JobConfig, work: Callable[[Options], None], **options: str) -> Exception | None:
-    """Do work on each connection with an archived log, also after a failure; return the failure of any."""
-    failed: dict[str, Exception] = {}
-    sources = config.sources()
-    for name, source in sources.items():
-        try:
-            work(Options.read({**source, **options}))
-        except RsmqError as error:
-            if len(sources) == 1:
-                raise
-            failed[name or config.namespace] = error
-    return failure_of(failed) if failed else None
-
-
 # -- Snapshot ----------------------------------------------------------------------------------------------------------
 
 
@@ -161,7 +142,7 @@ def snapshot(config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
         taken.append(at)
         _add_depths(depths, found)
 
-    failure = _on_each_connection(config, count, queue=",".join(queues))
+    failure = on_each(config.sources(), count, queue=",".join(queues))
     if taken:
         config.find_lake().append(DEPTH, taken[0].date(), [depths[queue] for queue in sorted(depths)])
     if failure:
@@ -219,7 +200,7 @@ def archive_dead_letters(config: JobConfig, *, queues: Sequence[str] = ()) -> St
             rows["out"] += patiently(partial(_add_letters, lake, found))
         letters.snapshot.server.close()
 
-    if failure := _on_each_connection(config, add, kind="dead", queue=",".join(queues)):
+    if failure := on_each(config.sources(), add, kind="dead", queue=",".join(queues)):
         raise failure
     return StepResult(rows["in"], rows["out"])
 

@@ -44,6 +44,20 @@ class Transferred:
 
 
 @dataclass(slots=True)
+class Durable:
+    """How much of a table is known to be on the disk; shared by the transfers of several logs into it."""
+
+    #: Version of the table, with all commits before it.
+    version: int = -1
+
+    def sync(self, table: Table) -> None:
+        """Bring the commits of a table to the disk."""
+        if table.version > self.version:
+            table.sync(after=self.version)
+            self.version = table.version
+
+
+@dataclass(slots=True)
 class StreamTransfer:
     """Moves the entries of streams into a table, batch by batch."""
 
@@ -59,14 +73,12 @@ class StreamTransfer:
     on_progress: Callable[[int], None] = lambda rows: None
     stopped: threading.Event = field(default_factory=threading.Event)
     result: Transferred = field(default_factory=Transferred)
-    #: Version of the table that is on the disk, with all commits before it.
-    durable: int = -1
+    durable: Durable = field(default_factory=Durable)
 
     def release_stored(self) -> None:
         """Let Redis forget what a run that died has stored."""
         table = self.lake.open(self.definition, create=True)
-        table.sync()
-        self.durable = table.version
+        self.durable.sync(table)
         self._release(self.offsets(table))
 
     def run(self, targets: Mapping[str, str] | None = None) -> None:
@@ -84,7 +96,7 @@ class StreamTransfer:
     def _batch(self, targets: Mapping[str, str] | None) -> bool:
         """StreamTransfer one batch; return whether there may be more."""
         table = self.lake.open(self.definition, create=True)
-        begin, opened = self.offsets(table), table.version
+        begin = self.offsets(table)
         try:
             end = self.log.advance_all(begin, self.options.max_rows, targets)
             if end == begin:
@@ -93,10 +105,10 @@ class StreamTransfer:
                 return True  # a log was created or replaced meanwhile: its offset may be in the table
             files = self._write(table, self.log.ranges(begin, end))
             self.log.count_lost(begin, end, sum(file.rows for file in files))
+            self.durable.sync(table)  # commits of another run, which may have died before it synced them
+            opened = table.version
             table.commit(files, marks=self._marks(begin, end))
-            if opened > self.durable:  # of another run, which may have died before it synced its commit
-                table.sync(after=self.durable)
-            self.durable = opened + 1
+            self.durable.version = opened + 1
         except CommitConflict:
             return True  # another driver stored these entries
         except Exception as raised:

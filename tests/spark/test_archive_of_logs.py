@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.spark import durable
 from rsmq_django.spark.archive import ArchiveJob
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.job import Pipeline
@@ -14,6 +17,7 @@ from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import DEFAULT_URL_VARIABLE
 from rsmq_django.spark.runs import StepRun
 from rsmq_django.spark.schemas import EVENTS
+from rsmq_django.spark.server import Server
 from rsmq_django.spark.transfer import is_latest_log, read_offset
 from tests.redis_server import PrivateServer
 from tests.spark.plain import PlainSpark, archive_job
@@ -146,6 +150,72 @@ def test_continuous_run_takes_the_logs_in_turn(archive, lake: Lake, server: Priv
 
     assert (run.error, rounds, run.rows_out) == ("", [7.0] * 3, 610)
     assert rows_of(lake) == {STREAM: 100, MEDIA: 210, SHARD: 300}
+
+
+def test_continuous_run_brings_each_commit_of_the_table_to_the_disk_once(
+    archive, lake: Lake, server: PrivateServer, media, monkeypatch: pytest.MonkeyPatch
+):
+    log_in_all(server, media)
+    archive()
+    before = lake.open(EVENTS).version
+    synced: Counter[str] = Counter()
+    bring = durable.sync
+
+    def noted(path: Path) -> None:
+        synced[path.name] += path.parent == lake.root / "events" / "_delta_log" and path.suffix == ".json"
+        bring(path)
+
+    monkeypatch.setattr(durable, "sync", noted)
+
+    class Stopped:
+        def __init__(self) -> None:
+            self.rounds = 0
+
+        def is_set(self) -> bool:
+            return False
+
+        def wait(self, seconds: float) -> bool:
+            log_events(media, 5)
+            self.rounds += 1
+            return self.rounds == 4
+
+    run = archive(every_s=7.0, stopped=Stopped())
+
+    assert (run.error, run.rows_out) == ("", 15)
+    assert +synced == {f"{version:020}.json": 1 for version in range(before + 3 + 1)}
+
+
+def test_server_that_does_not_answer_is_waited_for_once_and_not_for_each_of_its_logs(
+    lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(DEFAULT_URL_VARIABLE, server.url)
+    monkeypatch.setenv("MEDIA_URL", "unix:///nonexistent/socket")
+    logs = {f"media.{number}": {"urlEnv": "MEDIA_URL", "ns": f"rsmq-{number}"} for number in range(3)}
+    log_events(server.redis, 10)
+    waits: list[tuple[str, float]] = []
+    monkeypatch.setattr(Server, "_patiently", note_patience(waits))
+
+    pipeline = Pipeline(JobConfig(lake=str(lake.root), logs=logs, source={"patienceS": "0.1"}))
+    pipeline.__dict__["spark"] = PlainSpark()
+    run, taken = pipeline.run("archive"), pipeline.run("snapshot")
+
+    assert (run.rows_out, run.exit_code, taken.exit_code) == (10, 1, 1)
+    assert run.error.count("ConnectionFailed: ") == taken.error.count("ConnectionFailed: ") == 3
+    assert waits == [("rsmq-0", 0.1), ("rsmq-1", 0.0), ("rsmq-2", 0.0)] * 2
+
+
+def note_patience(waits: list[tuple[str, float]]) -> Callable[..., Any]:
+    """Return a method that notes how long it was ready to wait for a server that did not answer."""
+    run = Server._patiently
+
+    def noted(self: Server, attempt: Any, **options: Any) -> Any:
+        try:
+            return run(self, attempt, **options)
+        except ConnectionFailed:
+            waits.append((self.namespace, self.patience_s))
+            raise
+
+    return noted
 
 
 def test_log_whose_connection_got_another_name_is_continued(lake: Lake, server: PrivateServer):
