@@ -61,7 +61,6 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
         *check_functions(settings),
         *check_schedules(settings),
         *check_outbox(settings),
-        *check_shards(settings),
         *check_pipeline(settings),
         *check_alarms(settings),
         *check_redis_version(redis.__version__),
@@ -277,17 +276,6 @@ def check_outbox(settings: Settings) -> Iterator[CheckMessage]:
         said = f"Queue {users[0]!r} sends through the outbox, which is not installed."
         hint = "Add 'rsmq_django.outbox' to INSTALLED_APPS and run `manage.py migrate`."
         yield checks.Error(said, hint=hint, id="rsmq.E034")
-
-
-def check_shards(settings: Settings) -> Iterator[CheckMessage]:
-    """Check that the pipeline is not used with shards, which it does not know: it would read the first one only."""
-    if not apps.is_installed("rsmq_django.pipeline"):
-        return
-    for queue in settings.queues.values():
-        if queue.shards > 1 and queue.connection == settings.pipeline.connection:
-            said = f"Queue {queue.name!r} has SHARDS, and the pipeline reads one namespace of its connection."
-            hint = "Put the queue on another connection than RSMQ['PIPELINE']['CONNECTION'], or give it 'SHARDS': 1."
-            yield checks.Error(said, hint=hint, id="rsmq.E017")
 
 
 def check_pipeline(settings: Settings) -> Iterator[CheckMessage]:

@@ -103,6 +103,11 @@ class ConnectionSettings:
     #: The number of the shards on it; None for the connections of the settings, which have the first shards.
     shard: int | None = None
 
+    @property
+    def own_alias(self) -> str:
+        """Return the alias of the settings: that of the connection from which the one of a shard is derived."""
+        return self.alias.removesuffix(f".{self.shard}") if self.shard else self.alias
+
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings:

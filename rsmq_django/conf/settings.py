@@ -192,6 +192,11 @@ class Settings:
         used = {alias for queue in self.queues.values() for alias in aliases_of(queue)}
         return sorted(used | {queue.connection for queue in self.reliable.values()})
 
+    def with_shards(self, alias: str) -> list[ConnectionSettings]:
+        """Return the settings of a connection and of those of its shards. Raises ImproperlyConfigured, see below."""
+        derived = [each for each in self.connections.values() if each.shard and each.own_alias == alias]
+        return [self.connection(alias), *derived]
+
     def connection(self, alias: str) -> ConnectionSettings:
         """Return the settings of a connection. Raises ImproperlyConfigured for an unknown alias."""
         if alias not in self.connections:

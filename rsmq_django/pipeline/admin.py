@@ -21,7 +21,6 @@ from django.utils.translation import gettext_lazy
 from ..admin.formats import as_duration, as_figure, as_number, as_run_time, as_size, one_line, visible
 from ..admin.redaction import redact
 from ..conf.settings import get_settings
-from ..core.errors import RsmqError
 from ..spark.burn import ALARMS
 from ..spark.runs import DONE
 from . import history
@@ -31,7 +30,7 @@ from .fields import utc
 from .lake_page import LakeAdmin
 from .models import Anomaly, CapacityAdvice, PipelineRun, QueueDepth, SloBurn, TaskHour
 from .pages import HistoryAdmin, SpanParameter, span_links, span_of
-from .state import MOST_CLOCK_S, LogHealth, lost_events, project_log, published_steps
+from .state import MOST_CLOCK_S, LogHealth, lost_events, project_logs, published_steps, worst_log, worst_of
 from .task_table import FORMATS, TaskForm, download, download_links, headers, table_rows
 
 __all__ = ["FailureGroupAdmin", "LakeAdmin"]
@@ -274,16 +273,19 @@ class PipelineRunAdmin(HistoryAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """Show the health of the pipeline above its runs."""
         self.demand_view(request)
-        try:
-            log = project_log()
-        except RsmqError:
-            log = None
+        found, lost = project_logs(), lost_events()
+        logs = {alias: each for alias, each in found.items() if each is not None}
+        log = worst_log(logs.values()) if logs else None
         health = {
             "log": log,
             "lag": log and as_duration(log.lag_s),
             "share": log and _share(log.fill),
             "clock": log and _clock_of(log),
-            "lost": lost_events(),
+            "lost": sum(lost.values()),
+            "latest": worst_of({alias: each.lag_s for alias, each in logs.items()}),
+            "fullest": worst_of({alias: each.fill for alias, each in logs.items()}),
+            "lossiest": worst_of(lost),
+            "silent": ", ".join(sorted(found.keys() - logs.keys())),
             "steps": [(step, one_line(redact(step.error), 200)) for step in published_steps()],
         }
         return super().changelist_view(request, {**health, **(extra_context or {})})

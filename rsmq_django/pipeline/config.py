@@ -62,26 +62,32 @@ def job_config(*, lake: str | None = None, master: str | None = None, conf: dict
 
 
 def archived_connections() -> list[str]:
-    """Return the connections whose logs are archived, each log once; that of RSMQ['PIPELINE']['CONNECTION'] first."""
+    """Return the connections whose logs are archived, each log once; that of RSMQ['PIPELINE']['CONNECTION'] first.
+
+    Those of shards belong to their connection, so a queue with shards is archived as a whole.
+    """
     settings = get_settings()
     chosen = settings.pipeline.connections
     used = settings.used_connections() if chosen is None and settings.events.record != "off" else chosen or ()
     found: dict[Any, str] = {}
     for alias in (settings.pipeline.connection, *used):
-        each = settings.connection(alias)
-        found.setdefault((each.url, each.cache, each.embedded, each.namespace), alias)
+        for each in settings.with_shards(alias):
+            found.setdefault((each.url, each.cache, each.embedded, each.namespace), each.alias)
     return list(found.values())
 
 
 def _source_of(connection: ConnectionSettings) -> dict[str, str]:
     """Return the options of the source for a log."""
-    given = {"urlEnv": url_variable(connection.alias), "ns": connection.namespace}
+    given = {"urlEnv": url_variable(connection), "ns": connection.namespace}
     provider = _provider_path(connection.credential_provider)
     return given | ({"credentialProvider": provider} if provider else {})
 
 
-def url_variable(alias: str) -> str:
-    """Return the environment variable with the address of a connection, for RSMQ['PIPELINE']['CONNECTION'] excepted."""
+def url_variable(connection: ConnectionSettings) -> str:
+    """Return the environment variable with the address of a connection and of its shards."""
+    settings, alias = get_settings(), connection.own_alias
+    if alias == settings.connection(settings.pipeline.connection).own_alias:
+        return DEFAULT_URL_VARIABLE
     return f"{DEFAULT_URL_VARIABLE}_" + re.sub("[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):02x}", alias)
 
 
@@ -111,10 +117,9 @@ def keep_days() -> dict[str, int]:
 
 def export_address() -> None:
     """Set the environment variables with the addresses of the archived logs; call it before the session starts."""
-    first, *others = archived_connections()
-    os.environ[DEFAULT_URL_VARIABLE] = get_client(first).connection.url
-    for alias in others:
-        os.environ[url_variable(alias)] = get_client(alias).connection.url
+    settings = get_settings()
+    for alias in archived_connections():
+        os.environ[url_variable(settings.connection(alias))] = get_client(alias).connection.url
 
 
 def require_tables() -> None:

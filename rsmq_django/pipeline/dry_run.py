@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..core.keys import queue_keys
 from ..core.queue.queue import list_queues
 from ..spark.config import JobConfig
 from ..spark.dead_letters import DeadLetters
@@ -16,7 +17,7 @@ from ..spark.schemas import EVENTS, FIVE_MINUTES
 from ..spark.server import Server
 from ..spark.topics import unarchived_messages
 from .config import require_tables
-from .health import read_lag, together
+from .health import read_lags, together
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class StepOptions:
     """The options of a step. The address of Redis is in the environment."""
 
     config: JobConfig
-    #: Name of a connection -> its server, for each archived log; the name of the first one is empty.
+    #: Alias of a connection -> its server, for each archived log.
     servers: Mapping[str, Server]
     since: dt.date | None = None
     queues: tuple[str, ...] = ()
@@ -33,8 +34,8 @@ class StepOptions:
 
     @property
     def server(self) -> Server:
-        """Return the server of drains."""
-        return self.servers[""]
+        """Return the server of RSMQ['PIPELINE']['CONNECTION']."""
+        return next(iter(self.servers.values()))
 
     @property
     def lake(self) -> Lake:
@@ -43,7 +44,10 @@ class StepOptions:
 
 
 def _archive(options: StepOptions) -> Iterator[str]:
-    lag = together([read_lag(options.config, server, name) for name, server in options.servers.items()])
+    lags, failed = read_lags(options.config, options.servers)
+    for error in failed.values():
+        raise error
+    lag = together(list(lags.values()))
     yield f"archive: {_count(lag.entries, 'event')}"
     if lag.lost_unseen:
         yield f"archive: {_count(lag.lost_unseen, 'event')} trimmed before, to be counted as lost"
@@ -98,8 +102,9 @@ def _dlq(options: StepOptions) -> Iterator[str]:
 
 
 def _drain(options: StepOptions) -> Iterator[str]:
+    servers = [Options.read(source).server() for source in options.config.shards().values()]
     for queue in options.queues:
-        count = options.server.ask_one("ZCARD", f"{options.config.namespace}:{queue}")
+        count = sum(server.ask_one("ZCARD", queue_keys(server.namespace, queue).messages) for server in servers)
         yield f"drain {queue}: up to {_count(count, 'message')}"
 
 

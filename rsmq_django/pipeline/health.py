@@ -21,16 +21,17 @@ from ..core.keys import events_key
 from ..core.transport.streams import BEGINNING, id_order, step
 from ..spark.bulk import unfinished_jobs
 from ..spark.config import JobConfig
+from ..spark.delta import Table
 from ..spark.errors import PipelineError
 from ..spark.files import is_local
 from ..spark.lake import Lake
 from ..spark.options import named_log
 from ..spark.runs import DAYS_READ, read_runs
 from ..spark.schemas import EVENTS, TABLES
-from ..spark.server import Server
+from ..spark.server import NO_ANSWER, Server
 from ..spark.transfer import is_latest_log, read_offset
 from .config import archived_connections
-from .state import MOST_CLOCK_S, LogHealth, StepState, log_state, steps_of, worst_log
+from .state import MOST_CLOCK_S, LogHealth, StepState, log_state, steps_of, worst_log, worst_of
 
 OLDEST_JAVA = 17
 #: A log that is this full may be trimmed before the next run.
@@ -64,7 +65,7 @@ class Lag:
 
 
 def examine(config: JobConfig, servers: Mapping[str, Server]) -> Iterator[CheckResult]:
-    """Yield the findings, requirements of Spark first. The first one of the servers has the queues."""
+    """Yield the findings, requirements of Spark first. The first one of the servers has the bulk jobs."""
     said: set[str] = set()
     for check in (_packages, _java, _python, lambda: _lake(config.find_lake()), _tables, _recording, _connections):
         for finding in check():
@@ -72,24 +73,50 @@ def examine(config: JobConfig, servers: Mapping[str, Server]) -> Iterator[CheckR
             yield finding
     if importlib.util.find_spec("deltalake") is None:
         return  # the position of the archive is in the lake
-    for connection, server in servers.items():
+    first, server = next(iter(servers.items()))
+    try:
+        lags, failed = read_lags(config, servers)
+        for name, lag in lags.items():
+            yield from _lag(lag, name if len(servers) > 1 else "")
+        if len(lags) > 1:
+            yield CheckResult("ok", in_all(lags))
+        for name, error in failed.items():
+            yield _no_answer(name, error)
+        if first in lags:
+            yield from _redis(config, server)
+    except PipelineError as error:
+        if str(error) not in said:
+            yield CheckResult("problem", str(error))
+    except RsmqError as error:
+        yield _no_answer(first, error)
+
+
+def _no_answer(name: str, error: RsmqError) -> CheckResult:
+    return CheckResult("problem", f"{name}: {error}", "Start the server, or correct RSMQ['CONNECTIONS'].")
+
+
+def read_lags(config: JobConfig, servers: Mapping[str, Server]) -> tuple[dict[str, Lag], dict[str, RsmqError]]:
+    """Return the lag of each log whose server answers, and the errors of the others.
+
+    A server that did not answer gets no time to come back for its other logs.
+    """
+    lags: dict[str, Lag] = {}
+    failed: dict[str, RsmqError] = {}
+    table = config.find_lake().open(EVENTS)
+    for name, server in servers.items():
         try:
-            for finding in _lag(config, server, connection):
-                yield replace(finding, text=f"{connection}: {finding.text}") if connection else finding
-            if not connection:
-                yield from _redis(config, server)
-        except PipelineError as error:
-            if str(error) not in said:
-                yield CheckResult("problem", str(error))
+            lags[name] = read_lag(table, server, name if name in config.logs else "")
         except RsmqError as error:
-            hint = "Start the server, or correct RSMQ['CONNECTIONS']."
-            yield CheckResult("problem", f"{connection or 'Redis'}: {error}", hint)
+            failed[name] = error
+            if isinstance(error, NO_ANSWER):
+                for other in servers.values():
+                    other.patience_s = 0.0 if other.url == server.url else other.patience_s
+    return lags, failed
 
 
-def read_lag(config: JobConfig, server: Server, connection: str = "") -> Lag:
+def read_lag(table: Table, server: Server, connection: str = "") -> Lag:
     """Return the lag of the archive of a log. Before its first run, that is the whole log."""
     stream = events_key(server.namespace)
-    table = config.find_lake().open(EVENTS)
     log = server.run(step(stream, after=BEGINNING, most=1)).log
     end = read_offset(table, stream, log)
     found = server.run(step(stream, after=end["id"], most=1))
@@ -114,6 +141,18 @@ def together(lags: Sequence[Lag]) -> Lag:
         is_reset=any(lag.is_reset for lag in lags),
         is_other=any(lag.is_other for lag in lags),
     )
+
+
+def in_all(lags: Mapping[str, Lag]) -> str:
+    """Return a sentence about several logs that names the worst ones."""
+    lag = together(list(lags.values()))
+    latest = worst_of({name: each.log.lag_s for name, each in lags.items()})
+    fullest = worst_of({name: each.log.fill for name, each in lags.items()})
+    lossiest = worst_of({name: each.lost_unseen for name, each in lags.items()})
+    oldest = f", the oldest for {as_age(lag.log.lag_s)} ({latest})" if latest else ""
+    lost = f", {lag.lost_unseen:,} were trimmed before, most of them in {lossiest}" if lossiest else ""
+    fill = f"the fullest log is {lag.log.fill:.0%} full" + (f" ({fullest})" if fullest else "")
+    return f"in {len(lags)} logs: {lag.entries:,} events not archived yet{oldest}{lost}; {fill}"
 
 
 def unarchived_connections() -> list[str]:
@@ -267,8 +306,17 @@ def _redis(config: JobConfig, server: Server) -> Iterator[CheckResult]:
         yield CheckResult("warning", f"{lost:,} events were lost in the last {DAYS_READ} days", hint)
 
 
-def _lag(config: JobConfig, server: Server, connection: str) -> Iterator[CheckResult]:
-    lag, most = read_lag(config, server, connection), get_settings().events.length
+def _lag(lag: Lag, name: str) -> Iterator[CheckResult]:
+    """Yield the findings about a log; about one of several, which has a name, only those that are trouble."""
+    for finding in _findings_of(lag):
+        if not name:
+            yield finding
+        elif finding.state != "ok":
+            yield replace(finding, text=f"{name}: {finding.text}")
+
+
+def _findings_of(lag: Lag) -> Iterator[CheckResult]:
+    most = get_settings().events.length
     more_often = "Run the archive more often, or raise RSMQ['EVENTS']['MAX_LENGTH']."
     if lag.lost_unseen:
         text = f"{lag.lost_unseen:,} events were trimmed before they were archived"

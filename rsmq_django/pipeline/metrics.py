@@ -8,9 +8,9 @@ from django.db import DatabaseError
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from ..conf.settings import get_settings
-from ..core.errors import RsmqError
+from .config import archived_connections
 from .history import slo_burns
-from .state import lost_events, project_log, published_steps
+from .state import lost_events, project_logs, published_steps
 
 
 def pipeline_metrics(aliases: Sequence[str]) -> Iterator[Metric]:
@@ -21,23 +21,25 @@ def pipeline_metrics(aliases: Sequence[str]) -> Iterator[Metric]:
 
 
 def _log_metrics() -> Iterator[Metric]:
+    labels = ["connection"]
     lag = GaugeMetricFamily(
-        "rsmq_pipeline_lag_seconds", "Age of the oldest event that is not archived; 0 without one.", labels=[]
+        "rsmq_pipeline_lag_seconds", "Age of the oldest event that is not archived; 0 without one.", labels=labels
     )
-    fill = GaugeMetricFamily("rsmq_pipeline_log_fill", "Length of the event log, as a share of MAX_LENGTH.", labels=[])
-    try:
-        log = project_log()
-    except RsmqError:  # rsmq_up says so
-        pass
-    else:
-        lag.add_metric([], log.lag_s)
-        fill.add_metric([], log.fill)
+    fill = GaugeMetricFamily(
+        "rsmq_pipeline_log_fill", "Length of the event log, as a share of MAX_LENGTH.", labels=labels
+    )
+    for alias, log in project_logs().items():
+        if log is not None:  # else rsmq_up says so
+            lag.add_metric([alias], log.lag_s)
+            fill.add_metric([alias], log.fill)
     yield from (lag, fill)
 
 
 def _run_metrics() -> Iterator[Metric]:
     lost = CounterMetricFamily(
-        "rsmq_events_lost", "Events that were trimmed before they were archived, as of the last publishing.", labels=[]
+        "rsmq_events_lost",
+        "Events that were trimmed before they were archived, as of the last publishing.",
+        labels=["connection"],
     )
     success = GaugeMetricFamily(
         "rsmq_pipeline_last_success_timestamp_seconds", "End of the last successful run of a step.", labels=["step"]
@@ -46,7 +48,8 @@ def _run_metrics() -> Iterator[Metric]:
         "rsmq_slo_burn_rate", "Burn rate of an objective's error budget.", labels=["queue", "objective", "window"]
     )
     try:
-        lost.add_metric([], lost_events())
+        for alias, number in (dict.fromkeys(archived_connections(), 0) | lost_events()).items():
+            lost.add_metric([alias], number)
         for step in published_steps():
             if step.succeeded_at:
                 success.add_metric([step.step], step.succeeded_at.timestamp())

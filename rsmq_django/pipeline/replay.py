@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from ..conf.settings import get_settings
+from ..conf.settings import aliases_of, get_settings
 from ..core.errors import QueueNotFound
-from ..core.queue.transfers import Transfer, redrive_slice
+from ..core.queue.transfers import GONE, Transfer, redrive_slice
 from ..queues import get_client
 from ..spark.lake import Lake
 from ..spark.schemas import DEAD_LETTERS, EVENTS, LakeTable
@@ -77,15 +78,21 @@ def _replay_ids(result: Replayed, queue: str, ids: list[str], *, dry_run: bool, 
     if settings.dead_letter is None:
         result.stayed[f"{queue} has no dead-letter queue"] += len(ids)
         return
-    left = None if limit is None else limit - result.moved.total()
-    transfer = Transfer(get_client(settings.connection), settings.dead_letter, ids=ids, limit=left)
-    try:
-        for part in transfer.slices():
-            if dry_run:
-                transfer.moved[queue] += len(part)
-            else:
-                redrive_slice(transfer, part, queue)
-    except QueueNotFound:
-        transfer.stayed["gone"] += len(ids)
-    result.moved += transfer.moved
-    result.stayed += transfer.stayed
+    found = 0
+    for alias in aliases_of(settings):
+        left = None if limit is None else limit - result.moved.total()
+        if left == 0:
+            return
+        transfer = Transfer(get_client(alias), settings.dead_letter, ids=ids, limit=left)
+        with suppress(QueueNotFound):
+            for part in transfer.slices():
+                if dry_run:
+                    transfer.moved[queue] += len(part)
+                else:
+                    redrive_slice(transfer, part, queue)
+        del transfer.stayed[GONE]  # it may be in another shard
+        result.moved += transfer.moved
+        result.stayed += transfer.stayed
+        found += transfer.tally.all
+    if found < len(ids) and (limit is None or result.moved.total() < limit):
+        result.stayed[GONE] += len(ids) - found

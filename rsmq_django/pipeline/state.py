@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.db.models import Max, Q
 
 from ..conf.settings import get_settings
-from ..core import Client
-from ..core.errors import RsmqError
+from ..core import Client, Connection
+from ..core.errors import RedisFailure, RsmqError
 from ..core.keys import events_key
 from ..core.stats.events import state as read_log_state
 from ..core.transport.streams import first_after, id_order, position_of
@@ -73,23 +74,27 @@ def log_state(client: Client, *, after: str | None = None) -> LogHealth:
     return LogHealth(lag_s, log.events, log.events / get_settings().events.length, now_s - here_s, ahead_s)
 
 
-def project_log() -> LogHealth:
-    """Return the state of the logs that this project archives, of each figure the worst one.
+def project_logs() -> dict[str, LogHealth | None]:
+    """Return the state of the logs that this project archives, by connection; None if its server does not answer.
 
-    Logs whose server does not answer are left out. Raises RsmqError when none does.
+    A server is waited for once, also if it has several shards.
     """
-    found: list[LogHealth] = []
+    found: dict[str, LogHealth | None] = {}
+    silent: list[Connection] = []
     for alias in archived_connections():
+        client, found[alias] = get_client(alias), None
+        if any(client.connection.shares_server_with(each) for each in silent):
+            continue
         try:
-            found.append(log_state(get_client(alias)))
-        except RsmqError as error:
-            refused = error
-    if not found:
-        raise refused
-    return worst_log(found)
+            found[alias] = log_state(client)
+        except RedisFailure:
+            silent.append(client.connection)
+        except RsmqError:
+            continue
+    return found
 
 
-def worst_log(logs: Sequence[LogHealth]) -> LogHealth:
+def worst_log(logs: Collection[LogHealth]) -> LogHealth:
     """Return the worst of each figure, and all events."""
     return LogHealth(
         lag_s=max(log.lag_s for log in logs),
@@ -137,12 +142,25 @@ def published_steps() -> list[StepState]:
     return found
 
 
-def lost_events() -> int:
-    """Return the events that the archive has counted as lost since the log was created, as of the last publishing."""
+def worst_of(figures: Mapping[str, float]) -> str:
+    """Return the name of the log with the largest figure; "" if there is only one log, or the largest is 0."""
+    name = max(figures, key=lambda name: figures[name], default="")
+    return name if len(figures) > 1 and figures[name] else ""
+
+
+def lost_events() -> dict[str, int]:
+    """Return the events that the archive has counted as lost since each log was created, as of the last publishing.
+
+    Logs have the alias of their connection.
+    """
     from .models import PipelineRun
 
     run = PipelineRun.objects.filter(step="archive", error="").first()
-    return sum(offset.get("lost", 0) for offset in run.offsets.values()) if run else 0
+    lost: Counter[str] = Counter()
+    for name, offset in (run.offsets if run else {}).items():
+        connection, _, _stream = name.rpartition("#")
+        lost[connection or get_settings().pipeline.connection] += offset.get("lost", 0)
+    return dict(lost)
 
 
 def _end_of(run: StepRun | PipelineRun) -> dt.datetime:

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from ..core.limits import MAX_BATCH
+from ..core.queue.queue import list_call
 from ..core.transport.streams import BEGINNING, step
-from .config import JobConfig
+from .config import JobConfig, on_each
 from .drain import Journals, drains
 from .lock import RunLock
 from .log import Offsets
@@ -27,19 +28,28 @@ def drain_queue(
     consumer: str = "lake",
     on_progress: Callable[[int], None] = lambda rows: None,
 ) -> Transferred:
-    """Move the visible messages of a queue into the lake. Safe to run again after any crash."""
-    given = config.options(kind="drain", queue=queue, leaseS=str(lease_s), consumer=consumer)
-    options = Options.read(batch_options(spark) | given)
-    lake, journals = config.find_lake(), Journals(options)
-    with RunLock(journals.server, f"{lake.uri}/{consumer}/{drained(queue).name}"):
-        acknowledge = partial(acknowledge_drained, options)
-        transfer = StreamTransfer(spark, lake, drained(queue), options, journals, acknowledge, on_progress=on_progress)
-        transfer.release_stored()
-        # Only messages that are visible now, so that a run on a busy queue ends.
-        journals.until_ms = journals.server.now_us() // 1000
-        transfer.run()
-    journals.server.close()
-    return transfer.result
+    """Move the visible messages of a queue, or of its shards, into the lake. Safe to run again after any crash."""
+    lake, result = config.find_lake(), Transferred()
+    shards = {name: {**batch_options(spark), **given} for name, given in config.shards().items()}
+
+    def drain(options: Options) -> None:
+        journals = Journals(options)
+        if len(shards) > 1 and queue not in journals.server.run(list_call(options.namespace)):
+            return
+        with RunLock(journals.server, f"{lake.uri}/{consumer}/{drained(queue).name}"):
+            acknowledge = partial(acknowledge_drained, options)
+            transfer = StreamTransfer(
+                spark, lake, drained(queue), options, journals, acknowledge, on_progress=on_progress, result=result
+            )
+            transfer.release_stored()
+            # Only messages that are visible now, so that a run on a busy queue ends.
+            journals.until_ms = journals.server.now_us() // 1000
+            transfer.run()
+        journals.server.close()
+
+    if failure := on_each(shards, drain, kind="drain", queue=queue, leaseS=str(lease_s), consumer=consumer):
+        raise failure
+    return result
 
 
 def acknowledge_drained(options: Options, offsets: Offsets, result: Transferred) -> None:

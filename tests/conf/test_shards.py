@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.checks import check_shards
 from rsmq_django.conf.settings import Settings, read_settings
 from rsmq_django.core.keys import shard_namespace
 
@@ -134,12 +133,3 @@ def test_outbox_is_refused():
     _, (problem,) = read(mail={"SHARDS": 2, "OUTBOX": True})
 
     assert problem == "rsmq.E003 RSMQ['QUEUES']['mail'] has SHARDS and OUTBOX"
-
-
-def test_pipeline_on_the_same_connection_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rsmq_django.checks.apps.is_installed", lambda name: True)
-    connections = {"default": {"URL": URL}, "other": {"URL": URL, "NAMESPACE": "other"}}
-
-    (found,) = check_shards(read(connections, mail={"SHARDS": 2})[0])
-    assert found.id == "rsmq.E017" and "'mail' has SHARDS" in found.msg
-    assert not [*check_shards(read(connections, mail={"SHARDS": 2, "CONNECTION": "other"})[0])]

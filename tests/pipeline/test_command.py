@@ -19,10 +19,10 @@ from rsmq_django.core.topic import Topic
 from rsmq_django.core.transport.streams import name_log
 from rsmq_django.management.commands import rsmq_pipeline
 from rsmq_django.management.commands.rsmq_pipeline import Command
-from rsmq_django.pipeline.config import archived_connections, url_variable
+from rsmq_django.pipeline.config import archived_connections
 from rsmq_django.pipeline.health import java_version
 from rsmq_django.pipeline.models import CapacityAdvice, TaskHour
-from rsmq_django.pipeline.state import project_log
+from rsmq_django.pipeline.state import project_logs
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.bulk import BulkSender
 from rsmq_django.spark.config import JobConfig
@@ -392,8 +392,8 @@ def spread(settings: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Queues, shards and reliable queues on several connections."""
     url = settings.RSMQ["CONNECTIONS"]["default"]["URL"]
     connections = {name: {"URL": url, "NAMESPACE": name} for name in ("default", "media", "orders", "unused")}
-    for alias in ("media", "media.1", "orders"):  # the command sets them
-        monkeypatch.setenv(url_variable(alias), url)
+    for alias in ("media", "orders"):  # the command sets them
+        monkeypatch.setenv(f"RSMQ_REDIS_URL_{alias}", url)
     settings.RSMQ = {
         "CONNECTIONS": connections | {"same": connections["default"]},
         "QUEUES": {"letters": {"CONNECTION": "same"}, "video": {"CONNECTION": "media", "SHARDS": 2}},
@@ -406,12 +406,15 @@ def test_logs_of_all_queues_are_archived_or_the_chosen_ones(pipeline, settings: 
     assert archived_connections() == ["default", "media", "media.1", "orders"]
     assert "are not archived" not in pipeline("doctor")[1]
     logs = json.loads(pipeline("config")[1])["logs"]
-    assert logs["media.1"] == {"urlEnv": "RSMQ_REDIS_URL_media_2e1", "ns": "media-1"}
+    assert logs["media.1"] == {"urlEnv": "RSMQ_REDIS_URL_media", "ns": "media-1"}
 
     settings.RSMQ = spread | {"PIPELINE": {"CONNECTIONS": ["orders"]}}
 
     assert archived_connections() == ["default", "orders"]
     assert list(json.loads(pipeline("config")[1])["logs"]) == ["orders"]
+    settings.RSMQ = spread | {"PIPELINE": {"CONNECTION": "media", "CONNECTIONS": []}}
+    assert archived_connections() == ["media", "media.1"]
+    assert json.loads(pipeline("config")[1])["logs"]["media.1"]["urlEnv"] == "RSMQ_REDIS_URL"
     settings.RSMQ = spread | {"EVENTS": {"RECORD": "off"}}
     assert archived_connections() == ["default"]
 
@@ -422,9 +425,9 @@ def test_connections_whose_events_are_not_archived_are_named(
     monkeypatch.setattr(rsmq_pipeline, "_require_spark", lambda: None)
     monkeypatch.setattr(Pipeline, "run", lambda self, step: StepRun(step, "2026-11-18T12:00:00+00:00"))
     settings.RSMQ = spread | {"PIPELINE": {"CONNECTION": "media", "CONNECTIONS": ["orders"]}}
-    sentence = "the events of queues on default, media.1, same are not archived: the pipeline reads the log of "
+    sentence = "the events of queues on default, same are not archived: the pipeline reads the log of "
 
-    assert f"{sentence}media, orders only" in pipeline("archive")[1]
+    assert f"{sentence}media, media.1, orders only" in pipeline("archive")[1]
     assert sentence not in pipeline("rollup")[1]
     assert sentence in pipeline("doctor")[1]
     settings.RSMQ = settings.RSMQ | {"EVENTS": {"RECORD": "off"}}
@@ -444,10 +447,17 @@ def test_status_and_doctor_tell_the_lag_of_each_log(
     planned = pipeline("archive", dry_run=True)[1]
 
     assert code == 0
-    assert "\n5 events not archived yet" in f"\n{status}" and "\nmedia.1: 7 events not archived yet" in status
+    total = r"in 4 logs: 12 events not archived yet, the oldest for .* \(.*\); the fullest log is 0% full \(media.1\)"
+    assert re.match(total, status) and re.search(total, doctor)
+    assert "\ndefault: 5 events not archived yet" in status and "\nmedia.1: 7 events not archived yet" in status
     assert "\nmedia: 0 events not archived yet; the log is 0% full" in status
     assert figures["lag"] == 12
-    assert "media.1: 7 events not archived yet" in doctor
+    assert {name: each["lag"] for name, each in figures["logs"].items()} == {
+        "default": 5,
+        "media": 0,
+        "media.1": 7,
+        "orders": 0,
+    }
     assert "archive: 12 events" in planned
 
 
@@ -479,7 +489,9 @@ def test_status_of_the_other_logs_is_told_when_a_server_does_not_answer(
 
     assert code == 1
     assert "1 event" in said and "media: " in said and "orders: 0 events" in said
-    assert project_log().length == 1
+    logs = project_logs()
+    assert logs.pop("default").length == 1
+    assert (logs["media"], logs["media.1"], logs["orders"].length) == (None, None, 0)
     assert "media.1: " in pipeline("doctor")[1]
 
 

@@ -134,12 +134,12 @@ def test_step_whose_runs_are_removed_at_this_moment_is_left_out():
 
 @pytest.mark.django_db
 def test_lost_events_are_those_that_the_archive_has_counted_since_the_log_was_created():
-    assert lost_events() == 0
+    assert lost_events() == {}
     run_of("archive", NOON, lost=40, offsets={LOG: {"lost": 40}})
     run_of("archive", NOON + dt.timedelta(minutes=15), offsets={LOG: {"lost": 40}})
     run_of("archive", NOON + dt.timedelta(minutes=30), error="no disk")
 
-    assert lost_events() == 40
+    assert lost_events() == {"default": 40}
 
 
 # -- Metrics ----------------------------------------------------------------------------------------------------------
@@ -154,14 +154,14 @@ def test_state_is_exported_for_prometheus(server: PrivateServer):
 
     found = scraped()
 
-    assert found["rsmq_pipeline_lag_seconds", ()] == pytest.approx(500, abs=60)
-    assert found["rsmq_pipeline_log_fill", ()] == 0.5
-    assert found["rsmq_events_lost_total", ()] == 7
+    assert found["rsmq_pipeline_lag_seconds", ("default",)] == pytest.approx(500, abs=60)
+    assert found["rsmq_pipeline_log_fill", ("default",)] == 0.5
+    assert found["rsmq_events_lost_total", ("default",)] == 7
     assert found["rsmq_pipeline_last_success_timestamp_seconds", ("archive",)] == NOON.timestamp() + 60
     assert found["rsmq_slo_burn_rate", ("success", "mail", "1h")] == 20
 
 
-def raise_no_table() -> int:
+def raise_no_table() -> dict[str, int]:
     raise DatabaseError("no such table")
 
 
@@ -172,13 +172,13 @@ def test_metrics_of_redis_are_exported_without_tables_and_those_of_the_tables_wi
     run_of("archive", NOON)
     with monkeypatch.context() as without:
         without.setattr("rsmq_django.pipeline.metrics.lost_events", raise_no_table)
-        assert scraped()["rsmq_pipeline_lag_seconds", ()] == 0
+        assert scraped()["rsmq_pipeline_lag_seconds", ("default",)] == 0
 
     settings.RSMQ = {"CONNECTIONS": {"default": {"URL": "redis://127.0.0.1:1/0", "TIMEOUT_S": 0.5}}}
     found = scraped()
 
     assert ("rsmq_pipeline_last_success_timestamp_seconds", ("archive",)) in found
-    assert ("rsmq_pipeline_lag_seconds", ()) not in found
+    assert ("rsmq_pipeline_lag_seconds", ("default",)) not in found
 
 
 def test_project_without_the_pipeline_has_no_metrics_of_it(settings: Any):

@@ -10,7 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,23 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
 from ...conf.settings import get_settings
-from ...core.errors import RedisFailure, RsmqError
+from ...core.errors import RsmqError
 from ...core.queue.queue import list_queues
 from ...core.texts import printable, printable_lines
 from ...core.transport.handshake import set_process_role
 from ...pipeline.config import archived_connections, export_address, find_lake, job_config, require_tables
 from ...pipeline.dry_run import DRY_RUNS, StepOptions
-from ...pipeline.health import Lag, as_age, examine, find_java, not_archived, read_lag, together, unarchived_connections
+from ...pipeline.health import (
+    Lag,
+    as_age,
+    examine,
+    find_java,
+    in_all,
+    not_archived,
+    read_lags,
+    together,
+    unarchived_connections,
+)
 from ...pipeline.meter import Meter
 from ...pipeline.state import steps_of
 from ...queues import get_client
@@ -162,6 +172,8 @@ class Command(SuggestingCommand):
             config = replace(config, source={"failOnDataLoss": "true"})
         if step in ("drain", "backfill"):
             _refuse_unknown_queues(_server(config), _names(options["queue"]))
+        if step == "backfill":
+            _refuse_shards(_names(options["queue"]))
         self.is_dry = options["dry_run"] or (step in DANGEROUS and not options["yes"])
         if step in ("status", "doctor", "config", "resume", "replay", "convert", "submit", "restore-topic"):
             return int(getattr(self, f"_{step.replace('-', '_')}")(config))
@@ -207,9 +219,10 @@ class Command(SuggestingCommand):
 
     def _backlog(self, config: JobConfig) -> int | None:
         try:
-            return sum(read_lag(config, server, name).entries for name, server in _servers().items())
+            lags, failed = read_lags(config, _servers())
         except RsmqError:  # the archive says so
             return None
+        return None if failed else together(list(lags.values())).entries
 
     def _one(self, name: str, pipeline: Pipeline, config: JobConfig) -> StepRun:
         own: dict[str, Callable[[StepRun], None]] = {
@@ -240,6 +253,8 @@ class Command(SuggestingCommand):
 
         path, queue, task = Path(self.options["what"]), self.options["queue"], self.options["task"]
         rows = read_rows(pipeline.spark, path, task=task)
+        if "queue" in rows.columns:
+            _refuse_shards(row["queue"] for row in rows.select("queue").distinct().collect())
         run.rows_in = rows.count()
         send_rows(rows, pipeline.config, queue=queue, task=task, job=job_name(path, f"{queue} {task}"))
         run.rows_out = run.rows_in
@@ -312,15 +327,21 @@ class Command(SuggestingCommand):
     # -- Status ------------------------------------------------------------------------------------------------------
 
     def _status(self, config: JobConfig) -> int:
-        lags, unread = self._lags(config)
+        lags, failed = read_lags(config, _servers())
+        for name, error in failed.items():
+            self.stderr.write(self.style.ERROR(printable_lines(f"{name}: {error}")))
+        if not lags:
+            return FAILED
         lag = together(list(lags.values()))
         runs = read_runs(config.find_lake())
-        code = FAILED if lag.is_reset or unread else LOST_DATA if lag.lost_unseen else DONE
+        code = FAILED if lag.is_reset or failed else LOST_DATA if lag.lost_unseen else DONE
         if self.options["json"]:
-            self._status_as_json(lag, runs)
+            self._status_as_json(lags, runs)
             return code
+        if len(lags) > 1:
+            self.stdout.write(printable(in_all(lags)))
         for name, each in lags.items():
-            prefix = f"{name}: " if name else ""
+            prefix = f"{name}: " if len(lags) + len(failed) > 1 else ""
             oldest = f", the oldest for {as_age(each.log.lag_s)}" if each.entries else ""
             state = f"{each.entries:,} events not archived yet{oldest}; the log is {each.log.fill:.0%} full"
             self.stdout.write(printable(f"{prefix}{state}"))
@@ -334,22 +355,9 @@ class Command(SuggestingCommand):
             self.stdout.write(f"{name:10} {started} {run.seconds:8.1f} s  {printable(state)}")
         return code
 
-    def _lags(self, config: JobConfig) -> tuple[dict[str, Lag], bool]:
-        """Return the lag of each log, and whether a server did not answer, which is an error if none does."""
-        found, failed = {}, None
-        for name, server in _servers().items():
-            try:
-                found[name] = read_lag(config, server, name)
-            except RedisFailure as error:
-                failed = error
-                self.stderr.write(self.style.ERROR(printable_lines(f"{name or 'Redis'}: {error}")))
-        if failed and not found:
-            raise failed
-        return found, failed is not None
-
-    def _status_as_json(self, lag: Lag, runs: list[StepRun]) -> None:
-        state = {"lag": lag.entries, "lag_s": round(lag.log.lag_s, 3), "log_fill": lag.log.fill}
-        state |= {"clock_s": round(lag.log.clock_s, 3), "lost": lag.lost_unseen, "reset": lag.is_reset}
+    def _status_as_json(self, lags: dict[str, Lag], runs: list[StepRun]) -> None:
+        state = _as_json(together(list(lags.values())))
+        state |= {"logs": {name: _as_json(each) for name, each in lags.items()}}
         successes = {step.step: step.succeeded_at for step in steps_of(runs)}
         done: dict[str, Any] = {step: at.isoformat() if at else None for step, at in successes.items()}
         newest = {run.step: json.loads(run.to_json()) for run in reversed(runs)}
@@ -407,6 +415,12 @@ class Command(SuggestingCommand):
             self.stdout.write(f"{run.step:10} {run.rows_in:>12,} in {run.rows_out:>12,} out {run.seconds:8.1f} s{lost}")
 
 
+def _as_json(lag: Lag) -> dict[str, Any]:
+    """Return the state of a log, or of all together."""
+    log = {"lag": lag.entries, "lag_s": round(lag.log.lag_s, 3), "log_fill": lag.log.fill}
+    return log | {"clock_s": round(lag.log.clock_s, 3), "lost": lag.lost_unseen, "reset": lag.is_reset}
+
+
 def _names_of(step: str) -> tuple[str, ...]:
     """Return the steps of `run`, or the step itself."""
     if step != "run":
@@ -436,10 +450,16 @@ def _refuse_unknown_queues(server: Server, names: tuple[str, ...]) -> None:
         raise CommandError(f"no queue is named {', '.join(unknown)}; there are {there_are or 'none'}", returncode=2)
 
 
+def _refuse_shards(names: Iterable[str]) -> None:
+    """Raise CommandError for a queue with shards: a bulk job is in one namespace, and knows no keys of tasks."""
+    settings = get_settings()
+    if found := [name for name in names if settings.knows_queue(name) and settings.queue(name).shards > 1]:
+        raise CommandError(f"backfill: queue {found[0]!r} has SHARDS; use enqueue_many() of the task", returncode=2)
+
+
 def _servers() -> dict[str, Server]:
-    """Return the server of each archived log; the name of the first one is empty."""
-    first, *others = archived_connections()
-    return {"": _server_of(first)} | {alias: _server_of(alias) for alias in others}
+    """Return the server of each archived log, by the alias of its connection."""
+    return {alias: _server_of(alias) for alias in archived_connections()}
 
 
 def _server(config: JobConfig) -> Server:
