@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from django.core.exceptions import ImproperlyConfigured
@@ -33,6 +33,7 @@ from ..core.transport.backoff import ReconnectBackoff
 from ..core.transport.call import Argument
 from ..queues import ensure_queue, get_queue
 from ..tasks.results import UNFINISHED_TTL_S
+from ..tasks.route import ms_until
 from .batch_size import BatchSize
 from .models import WAITING, InboxEntry, OutboxMessage
 from .replicas import Replicas
@@ -210,5 +211,4 @@ def _first_shard(name: str) -> int | None:
 def _delay(row: OutboxMessage, queue: Queue) -> Argument:
     if row.run_after is None:
         return queue.vt_unit  # the queue's own delay
-    now = datetime.now(row.run_after.tzinfo)  # local time without a zone where USE_TZ is off
-    return max(0, round((row.run_after - now).total_seconds() * 1000))
+    return ms_until(row.run_after)

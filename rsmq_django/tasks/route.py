@@ -5,6 +5,7 @@ Valid until a setting changes, which happens in tests only.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -71,8 +72,15 @@ class Destination:
         """Return the delay from now in ms, or the unit of the queue's own delay, to use that."""
         if self.task.run_after is None:
             return self.queue.vt_unit  # the queue's own delay
-        now = datetime.now(self.task.run_after.tzinfo)  # local time without a zone where USE_TZ is off
-        return max(0, round((self.task.run_after - now).total_seconds() * 1000))
+        return ms_until(self.task.run_after)
+
+
+def ms_until(when: datetime) -> int:
+    """Return how many milliseconds are left until a time, at least 0; local time if it has no zone (USE_TZ is off).
+
+    By the two timestamps: a difference of two times of one zone ignores that its clocks change in between.
+    """
+    return max(0, round((when.timestamp() - time.time()) * 1000))
 
 
 _routes: dict[tuple[int, int | None], Destination] = {}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
+from django.conf import settings
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 from django.utils import timezone
@@ -132,7 +133,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         """
         _check_is_of_a_call(options)
         if isinstance(run_after, timedelta):
-            run_after = timezone.now() + run_after
+            run_after = _from_now(run_after)
         changed: Any = BaseTask.using(
             self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend
         )
@@ -159,6 +160,12 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     async def aenqueue_many(self, calls: Iterable[Arguments]) -> list[str]:
         """See enqueue_many()."""
         return cast("list[str]", await _our_backend(self).aenqueue_many(self, calls))
+
+
+def _from_now(span: timedelta) -> datetime:
+    """Return the time after a span, as Django has times: without a zone, it may be in the hour that clocks repeat."""
+    when = datetime.now(UTC) + span
+    return when if settings.USE_TZ else timezone.make_naive(when, timezone.get_default_timezone())
 
 
 #: Backends that serve all threads, by alias.

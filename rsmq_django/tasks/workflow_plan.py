@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -30,7 +29,7 @@ from .outgoing import prepare as prepare_calls
 from .proofs import owner_of
 from .results import UNFINISHED_TTL_S
 from .round_trips import in_portions
-from .route import result_ttl_s
+from .route import ms_until, result_ttl_s
 from .shards import check_first_shard
 from .task import Task
 from .tracing import sending
@@ -190,8 +189,7 @@ class WorkflowPlan:
                 "use a queue without OUTBOX"
             )
         if task.run_after is not None:
-            now = datetime.now(task.run_after.tzinfo)
-            self._longest_delay_s = max(self._longest_delay_s, (task.run_after - now).total_seconds())
+            self._longest_delay_s = max(self._longest_delay_s, ms_until(task.run_after) / 1000)
         self._checked[id(task)] = task
 
     def check_giver(self, task: Task[..., Any]) -> None:

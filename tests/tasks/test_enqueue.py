@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import uuid
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.utils import timezone
@@ -204,6 +205,43 @@ def test_time_without_a_zone_is_local_time_where_the_project_uses_no_zones(setti
     assert get_queue("default").receive() is None
     pass_time(get_queue("default"), seconds=301)
     assert call_in(received())["args"] == ["red"]
+
+
+def beyond_a_change_of_clocks(now: dt.datetime) -> dt.datetime:
+    """The same time of the day on the next day that has another distance to UTC."""
+
+    def distance(day: dt.datetime) -> object:
+        return day.utcoffset() if day.tzinfo is not None else day.astimezone().utcoffset()
+
+    days = (now + dt.timedelta(days=day) for day in range(1, 366))
+    return next(day for day in days if distance(day) != distance(now))
+
+
+def due_at_ms(server: PrivateServer) -> float:
+    ((_, visible_ms),) = server.redis.zrange("rsmq:default", 0, -1, withscores=True)
+    return float(visible_ms)
+
+
+def test_time_beyond_a_change_of_clocks_is_the_one_on_the_clock(paint: Task, server: PrivateServer):
+    when = beyond_a_change_of_clocks(dt.datetime.now(ZoneInfo("Europe/Berlin")))
+
+    paint.using(run_after=when).enqueue("red")
+
+    assert due_at_ms(server) == pytest.approx(1000 * when.timestamp(), abs=60_000)
+
+
+@pytest.mark.parametrize("is_time", [False, True], ids=["timedelta", "time"])
+def test_time_beyond_a_change_of_clocks_is_right_where_the_project_uses_no_zones(
+    settings, paint: Task, server: PrivateServer, is_time: bool
+):
+    settings.USE_TZ = False
+    now = dt.datetime.now()  # noqa: DTZ005
+    when = beyond_a_change_of_clocks(now)
+    due_ms = 1000 * (when.timestamp() if is_time else now.timestamp() + (when - now).total_seconds())
+
+    paint.using(run_after=when if is_time else when - now).enqueue("red")
+
+    assert due_at_ms(server) == pytest.approx(due_ms, abs=60_000)
 
 
 # -- What is refused -----------------------------------------------------------------------------------------------
