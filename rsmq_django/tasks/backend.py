@@ -40,7 +40,7 @@ from .compat import (
 from .envelope import Unreadable
 from .outgoing import Outgoing, prepare, prepare_one, split_arguments
 from .registry import check_no_consumer, check_queues, check_stays_sealed
-from .results import has_outbox, read_body, read_record, task_result
+from .results import has_outbox, next_of, read_body, read_record, task_result
 from .round_trips import Sent, in_rounds
 from .sealing import peek
 from .sending import ahand_over, hand_over, hand_over_one
@@ -228,7 +228,7 @@ class RSMQBackend(BaseTaskBackend):
         for client in clients_for(result_id):
             record, passed = client.run(read_record(client.namespace, result_id)), set[str]()
             # Dropped, and the existing call perhaps, too: of a burst, each call points to the next.
-            while (following := _next_of(record, result_id, passed)) is not None:
+            while (following := next_of(record, result_id, passed)) is not None:
                 result_id = following
                 record = client.run(read_record(client.namespace, result_id))
             if _is_elsewhere(record):
@@ -244,7 +244,7 @@ class RSMQBackend(BaseTaskBackend):
         for client in clients_for(result_id):
             record, passed = await client.arun(read_record(client.namespace, result_id)), set[str]()
             # Dropped, and the existing call perhaps, too: of a burst, each call points to the next.
-            while (following := _next_of(record, result_id, passed)) is not None:
+            while (following := next_of(record, result_id, passed)) is not None:
                 result_id = following
                 record = await client.arun(read_record(client.namespace, result_id))
             if _is_elsewhere(record):
@@ -309,16 +309,6 @@ def _is_known(body: bytes, task_id: str, queue_name: str) -> bool:
         return find_task(peek(body, queue_name=queue_name, message_id=task_id).task) is not None
     except Unreadable:
         return True  # there is no such result
-
-
-def _next_of(record: Mapping[str, str], result_id: str, passed: set[str]) -> str | None:
-    """Return the id of the call that replaced a dropped call; None when the call was not dropped.
-
-    A cycle of such calls, which only another program can make, ends the search: they are in `passed`.
-    """
-    passed.add(result_id)
-    following = record.get("of", result_id)
-    return following if following not in passed else None
 
 
 def _is_elsewhere(record: Mapping[str, str]) -> bool:

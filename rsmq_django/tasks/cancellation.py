@@ -25,7 +25,7 @@ from .compat import TaskResultDoesNotExist, TaskResultStatus
 from .envelope import Envelope, Unreadable
 from .interrupts import TaskCancelled
 from .membership import failure_record, is_task_id, membership_of
-from .results import encode_error, has_outbox, proven_end, read_body, read_record
+from .results import encode_error, has_outbox, next_of, proven_end, read_body, read_record
 from .sealing import CANCELLED as CANCELLED_CALL
 from .sealing import is_authentic, peek, sealed
 from .shards import clients_for, hint_of_shard
@@ -63,11 +63,11 @@ def cancel(task_id: str) -> bool:
 def _cancel_by_record(task_id: str) -> bool | None:
     """Cancel a task that has a result record; None when there is none."""
     for client in clients_for(task_id):
-        of = task_id
+        of, passed = task_id, set[str]()
         for _ in range(MOST_LOOKS):
             record = client.run(read_record(client.namespace, of))
-            while record.get("of", of) != of:
-                of = record["of"]
+            while (following := next_of(record, of, passed)) is not None:
+                of = following
                 record = client.run(read_record(client.namespace, of))
             if not record:
                 break
@@ -96,11 +96,11 @@ async def acancel(task_id: str) -> bool:
 async def _acancel_by_record(task_id: str) -> bool | None:
     """See _cancel_by_record()."""
     for client in clients_for(task_id):
-        of = task_id
+        of, passed = task_id, set[str]()
         for _ in range(MOST_LOOKS):
             record = await client.arun(read_record(client.namespace, of))
-            while record.get("of", of) != of:
-                of = record["of"]
+            while (following := next_of(record, of, passed)) is not None:
+                of = following
                 record = await client.arun(read_record(client.namespace, of))
             if not record:
                 break

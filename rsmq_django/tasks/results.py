@@ -64,6 +64,16 @@ def read_record(namespace: str, task_id: str) -> Call[dict[str, str]]:
     return Call("HGETALL", (result_key(namespace, task_id),), (), _read_fields, repeatable=True)
 
 
+def next_of(record: Fields, result_id: str, passed: set[str]) -> str | None:
+    """Return the id of the call that replaced a dropped call; None when the call was not dropped.
+
+    A cycle of such calls, which only another program can make, ends the search: they are in `passed`.
+    """
+    passed.add(result_id)
+    following = record.get("of", result_id)
+    return following if following not in passed else None
+
+
 def await_end(namespace: str, task_id: str, word: str) -> Call[bool]:
     """Return the call that notes a waiting process in a record; its result says whether the end will be published."""
     return Call("tasks/await_end", (result_key(namespace, task_id),), (word,), bool, repeatable=True)

@@ -50,6 +50,18 @@ def test_cancelled_waiting_task_never_runs_and_its_arguments_are_deleted(
     assert get_queue("default").attributes().messages == 0
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+async def test_dropped_calls_that_name_each_other_are_not_followed_for_ever(
+    project: Configure, server: PrivateServer, is_async: bool
+):
+    server.redis.hset("rsmq::result:one", "of", "other")
+    server.redis.hset("rsmq::result:other", "of", "one")
+
+    done = await acancel("one") if is_async else cancel("one")
+
+    assert not done
+
+
 @pytest.mark.parametrize("field", [None, ""], ids=["missing", "empty"])
 def test_record_without_the_id_of_its_message_is_not_cancelled(
     project: Configure, server: PrivateServer, field: str | None
