@@ -10,7 +10,6 @@ entries; `rsmq_django.schedules` changes them at run time.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from ..conf.settings import get_settings, project_zone
 from ..conf.timetable import can_read_cron
 from ..core.errors import RedisFailure, RsmqError
 from ..core.tasks.schedules import tick_id
+from .arguments import check_arguments
 from .lanes import lane_of_call
 from .middleware import firing
 from .outgoing import Outgoing, prepare
@@ -121,10 +121,11 @@ def task_of(entry: Schedule) -> Task[..., Any]:
             "that enqueues it"
         )
     try:
-        inspect.signature(task.func).bind(*([None] if task.takes_context else []), *entry.args, **(entry.kwargs or {}))
+        check_arguments(task, entry.args, entry.kwargs or {})
         as_sent(task, entry.args, entry.kwargs or {})
-    except TypeError as error:
-        raise UnusableSchedule(f"schedule {entry.name!r}: arguments do not fit {entry.task}: {error}") from error
+    except Exception as error:  # TypeError, or any error of a class of the project
+        said = str(error) if isinstance(error, TypeError) else f"{type(error).__name__}: {error}"
+        raise UnusableSchedule(f"schedule {entry.name!r}: arguments do not fit {entry.task}: {said}") from error
     try:
         if entry.queue is not None and entry.queue != task.queue_name:
             get_settings().queue(entry.queue)

@@ -145,6 +145,37 @@ def test_unknown_task_is_refused(greet: Task):
         schedules.add("hello", "tests.tasks.test_schedules.gret", every_s=60)
 
 
+def test_task_that_takes_batches_is_scheduled_with_the_arguments_of_one_call(project: Configure, server: PrivateServer):
+    @declare(batch=100)
+    def index(calls: list[Any]) -> None: ...
+
+    schedules.add("index", index, every_s=60, kwargs={"page": 7})
+    result = schedules.run_now("index")
+
+    assert (sent_ids(server), result.kwargs) == ([result.id], {"page": 7})
+
+
+class Colour:
+    """A class in the manner of Pydantic, whose code has a mistake."""
+
+    @classmethod
+    def model_validate(cls, value: dict[str, Any]) -> Any:
+        """Fail with an error of any kind."""
+        raise LookupError("no table of colours")
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        """Return no fields."""
+        return {}
+
+
+def test_any_error_of_a_class_of_the_project_makes_an_entry_unusable(project: Configure):
+    @declare
+    def paint(colour: Colour) -> None: ...
+
+    with pytest.raises(UnusableSchedule, match="arguments do not fit .*paint: LookupError: no table of colours"):
+        schedules.add("paint", paint, every_s=60, args=[{}])
+
+
 def test_unique_task_is_refused(greet: Task):
     @declare(unique=Unique())
     def tidy() -> None: ...
