@@ -59,7 +59,8 @@ def redrive(  # noqa: PLR0913 - public: a filter or a limit each, all optional
     the time of failure; `rate` is messages per second. Each dead letter becomes a new message whose attempts start
     anew; its task keeps its id, and earlier attempts and errors stay on record. `on_progress` is called with the total
     so far. An interruption neither loses nor duplicates messages. Raises ImproperlyConfigured for a queue that is not
-    in the settings, QueueNotFound for a queue that does not exist, and the errors of the connection.
+    in the settings, InvalidValue for a limit below 0 and a rate that is not above 0, QueueNotFound for a queue that
+    does not exist, and the errors of the connection.
     """
     chosen = Filter(task=task, error=error, reason=reason, since_ms=_as_ms(since), until_ms=_as_ms(until))
     done = Redriven()

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 
 from rsmq_django.cli.failures import ExitCode
-from rsmq_django.core.errors import QueueNotFound
+from rsmq_django.core.errors import InvalidValue, QueueNotFound
 from rsmq_django.core.queue.dead_letters import LONGEST_TEXT, MOST_LIVES, lives_of
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.redrive import redrive
@@ -166,6 +166,14 @@ def test_requested_messages_are_removed_and_the_rest_stays(
 
 def _waits(task_id: str) -> bool:
     return bool(task_backends["default"].get_result(task_id).status == "READY")
+
+
+@pytest.mark.parametrize("choice", [{"limit": -1}, {"rate": 0}, {"rate": -1.0}], ids=str)
+def test_number_below_the_least_is_refused_and_changes_nothing(buried: list[str], choice: dict[str, Any]):
+    with pytest.raises(InvalidValue, match=f"{next(iter(choice))} is .*; it must be"):
+        redrive("default-dead", **choice)
+
+    assert len(dead_letters()) == 2
 
 
 def test_redrive_to_another_queue(project: Configure):

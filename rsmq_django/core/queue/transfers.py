@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..errors import InvalidName
+from ..errors import InvalidName, InvalidValue
 from ..keys import checked_name
 from ..limits import MAX_BATCH
 from ..transport.client import Client
@@ -80,6 +80,12 @@ class Transfer:
     rate: float | None = None
     with_failures: bool = False
     tally: Tally = field(default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 0:
+            raise InvalidValue(f"limit is {self.limit!r}; it must be a number of messages from 0")
+        if self.rate is not None and not self.rate > 0:
+            raise InvalidValue(f"rate is {self.rate!r}; it must be a number of messages per second above 0")
 
     @property
     def moved(self) -> Counter[str]:
