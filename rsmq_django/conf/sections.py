@@ -340,7 +340,7 @@ class PipelineSettings:
 
     @property
     def sends_alarms(self) -> bool:
-        """Return whether anybody gets messages about burn alarms."""
+        """Return whether an address gets messages about burn alarms."""
         return self.alarm_email is not None or self.alarm_webhook is not None
 
 

@@ -107,7 +107,7 @@ def types_of(function: Function) -> Types:
     made = {p.name: _of_parameter(p, hints.get(p.name)) for p in parameters}
     returned = converter_of(hints.get("return"))
     if returned is not None and returned.uses_database:
-        returned = None  # anybody may read a result, without the database
+        returned = None  # a result can be read without the database
     if not any(made.values()):
         return Types(None, returned)
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

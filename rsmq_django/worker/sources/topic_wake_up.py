@@ -42,7 +42,7 @@ class TopicWakeUp:
         self._lock = threading.Lock()
         #: The last known index by key.
         self._known: dict[str, int] = {}
-        #: Keys with news that nobody has read yet.
+        #: Keys with unread news.
         self._news: set[str] = set()
         #: Keys of them with more news: they are not waited for until they are read.
         self._busy: set[str] = set()
