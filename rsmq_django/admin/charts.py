@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from .formats import days_title, times_title
+
 WIDTH, HEIGHT = 480, 200
 LEFT, RIGHT, TOP, BOTTOM = 62, 10, 12, 26  # room for the labels of the axes, in units of the viewBox
 GRID_LINES = 4
@@ -54,6 +56,15 @@ class Chart:
     nothing: str = ""
     #: A known 0 is news, too.
     shows_zero: bool = False
+    #: Days of UTC rather than moments.
+    is_daily: bool = False
+    #: Address of the page about each time; none for charts without such pages.
+    urls: Sequence[str] = ()
+
+    @property
+    def axis(self) -> str:
+        """Return the title of the axis of time, with its zone."""
+        return days_title() if self.is_daily else times_title()
 
     @property
     def is_empty(self) -> bool:
@@ -64,16 +75,19 @@ class Chart:
     def summary(self) -> str:
         """Return one sentence for people who cannot see it."""
         parts = [f"{one.label}: {'-' if one.last is None else self.show(one.last)}" for one in self.series]
-        return f"{self.times[0]} - {self.times[-1]}. {', '.join(parts)}" if self.times else ""
+        return f"{self.axis}: {self.times[0]} - {self.times[-1]}. {', '.join(parts)}" if self.times else ""
 
     @property
     def rows(self) -> list[tuple[str, list[str]]]:
-        """Return the table, the latest first, without times in which nothing happened."""
+        """Return the table, the latest first, without times in which nothing happened. Times lead to their pages."""
         rows = []
         for at in range(len(self.times) - 1, -1, -1):
             values = [one.values[at] for one in self.series]
             if self._is_news(at):
-                rows.append((self.times[at], ["-" if value is None else self.show(value) for value in values]))
+                time = (
+                    format_html('<a href="{}">{}</a>', self.urls[at], self.times[at]) if self.urls else self.times[at]
+                )
+                rows.append((time, ["-" if value is None else self.show(value) for value in values]))
         return rows
 
     def svg(self) -> SafeString:
@@ -93,6 +107,10 @@ class Chart:
             _join(layers),
             _join(self._columns(scale)),
         )
+
+    def _linked_time(self, at: int) -> str:
+        time = self.times[at]
+        return format_html('<a href="{}">{}</a>', self.urls[at], time) if self.urls else time
 
     def _is_news(self, at: int) -> bool:
         values = [one.values[at] for one in self.series]

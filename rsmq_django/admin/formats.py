@@ -13,7 +13,7 @@ from django.contrib import admin
 from django.core.exceptions import FieldDoesNotExist
 from django.db import models
 from django.utils import timezone
-from django.utils.formats import get_format, number_format
+from django.utils.formats import date_format, get_format, number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -31,11 +31,15 @@ __all__ = [
     "as_size",
     "as_time",
     "breakable",
+    "days_title",
+    "local",
+    "local_text",
     "one_line",
     "reason_of",
     "relative",
     "short_list",
     "since",
+    "times_title",
     "until",
     "visible",
 ]
@@ -146,7 +150,31 @@ def as_figure(value: float, pattern: str) -> str:
 
 def as_time(when: datetime | None) -> str:
     """Return "2026-11-22 20:51:08 UTC", in the time zone that Django shows; "-" for None."""
-    return "-" if when is None else f"{_localized(when):%Y-%m-%d %H:%M:%S %Z}"
+    return "-" if when is None else f"{local(when):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def local(when: datetime) -> datetime:
+    """Return a time in Django's current time zone; a time without a zone is of the default one. Ignores USE_TZ."""
+    return timezone.localtime(
+        timezone.make_aware(when, timezone.get_default_timezone()) if timezone.is_naive(when) else when
+    )
+
+
+def local_text(when: datetime, pattern: str) -> str:
+    """Return a time in a format of Django, such as "H:i". A time of day that clocks repeat has its zone behind it."""
+    shown = local(when)
+    is_repeated = shown.replace(fold=1 - shown.fold).utcoffset() != shown.utcoffset()
+    return f"{date_format(shown, pattern)} {shown:%Z}" if is_repeated else date_format(shown, pattern)
+
+
+def times_title() -> str:
+    """Return the title of a column or an axis of times: "Time (Europe/Berlin)"."""
+    return _("Time (%(zone)s)") % {"zone": timezone.get_current_timezone_name()}
+
+
+def days_title() -> str:
+    """Return the title of a column or an axis of days, which are those of UTC everywhere."""
+    return _("Day (UTC)")
 
 
 def as_moment(when: datetime | None, now_ms: float | None = None) -> SafeString:
@@ -155,15 +183,15 @@ def as_moment(when: datetime | None, now_ms: float | None = None) -> SafeString:
     `live.js` keeps the second part up to date without asking the server. `now_ms` is the clock of the server that the
     time comes from; without it, this machine's.
     """
-    if not when:  # "" is what Django's filter utc makes of None
+    if when is None:
         return NOTHING
-    local = _localized(when)
+    shown = local(when)
     return format_html(
         '<time class="rsmq-time" datetime="{}"><span>{}</span> <span>{}</span></time> {}',
-        local.isoformat(timespec="seconds"),
-        f"{local:%Y-%m-%d}",
-        f"{local:%H:%M:%S %Z}",
-        as_age(1000 * local.timestamp(), now_ms),
+        shown.isoformat(timespec="seconds"),
+        f"{shown:%Y-%m-%d}",
+        f"{shown:%H:%M:%S %Z}",
+        as_age(1000 * shown.timestamp(), now_ms),
     )
 
 
@@ -184,13 +212,6 @@ def until(seconds: float | None, now_ms: float) -> SafeString:
         return NOTHING
     shown = as_duration(abs(seconds))
     return format_html('<span data-rsmq-until="{}">{}</span>', round(now_ms + 1000 * seconds), shown)
-
-
-def _localized(when: datetime) -> datetime:
-    aware = when if timezone.is_aware(when) else timezone.make_aware(when, timezone.get_default_timezone())
-    return (
-        timezone.localtime(aware) if getattr(when, "convert_to_local_time", True) else aware
-    )  # see Django's filter utc
 
 
 @cache

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from django.conf import settings
 from django.http import HttpRequest
-from django.utils.formats import date_format
-from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 
 from ..core.stats.histogram import Histogram
 from ..live.history import HOUR, SPANS_S, WEEK, Past
 from .charts import Chart, Number, Series
-from .formats import as_figure, as_number, as_run_time
+from .formats import as_figure, as_number, as_run_time, local_text
 
 SPAN_PARAMETER = "span"
 
@@ -80,9 +77,7 @@ def _quantile(histogram: Histogram, share: float) -> Number:
 
 def time_label(begins_s: int, span: str) -> str:
     """Return how the begin of a span of time is written at an axis."""
-    time = datetime.fromtimestamp(begins_s, UTC)
-    time = localtime(time) if settings.USE_TZ else time.astimezone()
-    return date_format(time, "j M H:i" if span == WEEK else "H:i")
+    return local_text(datetime.fromtimestamp(begins_s, UTC), "j M H:i" if span == WEEK else "H:i")
 
 
 def show_number(value: float) -> str:

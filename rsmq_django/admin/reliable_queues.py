@@ -48,7 +48,7 @@ def _moving(kind: Kind) -> Operation:
     return Operation(f"move_{kind}", "move_reliablequeue", label, move, logged, asks=("target",), states=(kind,))
 
 
-#: What is done to messages of a kind. It is given receipts, so it skips messages that have been received since; the
+#: The operation on messages of a kind. It is given receipts, so it skips messages that have been received since; the
 #: last argument is the name of the queue to move to, "" without one.
 SETTLINGS = by_name(
     Operation(

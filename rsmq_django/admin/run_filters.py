@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from ..conf.settings import get_settings
 from ..core.stats.run_filter import FAILED, RunFilter
 from ..live.runs import Asked, default_alias
 from ..models import Run
+from .time_field import TimeField
 
 #: Where the page before this one ended.
 BEFORE = "before"
@@ -41,15 +41,12 @@ class RunForm(forms.Form):
         required=False,
         choices=[("", _("Any time")), ("1h", _("Last hour")), ("24h", _("Last 24 hours")), ("7d", _("Last 7 days"))],
     )
-    since = forms.DateTimeField(label=_("From"), required=False)
-    until = forms.DateTimeField(label=_("Until"), required=False)
+    since = TimeField(label=_("From"), required=False)
+    until = TimeField(label=_("Until"), required=False, is_end=True)
     connection = forms.ChoiceField(label=_("Connection"), required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name in ("since", "until"):
-            field: Any = self.fields[name]
-            field.widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": 1}, format="%Y-%m-%dT%H:%M:%S")
         for name in ("task", "queue"):
             self.fields[name].widget.attrs["list"] = f"rsmq-{name}s"
         if not self["group"].value():
@@ -65,7 +62,8 @@ class RunForm(forms.Form):
         given = self.cleaned_data
         since, until = given.get("since"), given.get("until")
         if period := PERIODS.get(given.get("period", "")):
-            since = max(filter(None, [_aware(timezone.now() - period), _aware(since)]))
+            begin = datetime.now(UTC) - period
+            since = max(since, begin) if since else begin
         outcome = given.get("outcome", "")
         kinds = FAILED if outcome == ANY_FAILURE else frozenset([outcome] if outcome else ())
         wanted = RunFilter(
@@ -84,13 +82,8 @@ class RunForm(forms.Form):
         return Asked(given.get("connection") or default_alias(), wanted, before)
 
 
-def _aware(when: datetime | None) -> datetime | None:
-    return timezone.make_aware(when) if when is not None and timezone.is_naive(when) else when
-
-
 def _as_ms(when: datetime | None) -> int | None:
-    aware = _aware(when)
-    return None if aware is None else max(0, round(aware.timestamp() * 1000))
+    return None if when is None else max(0, round(when.timestamp() * 1000))
 
 
 class _FormField(admin.SimpleListFilter):

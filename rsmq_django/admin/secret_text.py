@@ -137,7 +137,7 @@ def _end_after_sign(text: _Text, match: re.Match[str], before: str) -> int:
     return _value_end(text, annotated.end() if annotated else start)
 
 
-#: What stands between a name and its value -> how to find the end of the value.
+#: Separator of a name and its value -> how to find the end of the value.
 _FIND_END = {",": _end_after_comma, ">": _end_after_tag, "": _end_after_space}
 
 

@@ -213,7 +213,7 @@ def past_together(places: Sequence[QueueRef], span: str) -> Past:
 def _spans(
     client: Client, about: Hashable, window: Window, now_s: float, calls: Mapping[int, Call[Moment]]
 ) -> list[Moment]:
-    """Return the result of each call, by the begin of its span; only those that are not remembered are sent."""
+    """Return the result of each call, by the begin of its span; only unknown ones are sent."""
     known = moments_that_are_over(client, about, window)
     missing = [begins_s for begins_s in calls if begins_s not in known]
     read = dict(zip(missing, answers_of(client, [calls[begins_s] for begins_s in missing]), strict=True))

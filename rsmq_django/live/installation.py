@@ -72,7 +72,7 @@ class Installation:
     unknown: tuple[str, ...]
     #: Those of them that refused the user, or one of the commands.
     denied: tuple[str, ...] = ()
-    #: Those of which the sentinels refused.
+    #: Connections whose sentinels refused.
     denied_by_sentinels: tuple[str, ...] = ()
 
     @property

@@ -13,12 +13,14 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.functional import lazy
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import format_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..admin.formats import as_duration, as_figure, as_number, as_run_time, as_size, one_line, visible
+from ..admin.formats import as_duration, as_figure, as_number, as_run_time, as_size, local_text, one_line, visible
 from ..admin.redaction import redact
 from ..conf.settings import get_settings
 from ..spark.burn import ALARMS
@@ -76,7 +78,7 @@ class TaskHistoryAdmin(HistoryAdmin):
             "left_out": len(rows) - MOST_TASKS,
             "downloads": download_links(request),
             "span": span_of(request),
-            "anomalies": [(odd, *_measured(odd)) for odd in anomalies],
+            "anomalies": [(odd, local_text(odd.hour, "Y-m-d H:i"), *_measured(odd)) for odd in anomalies],
             **self.freshness(),
         }
         return self.own_page(request, "history/tasks.html", context)
@@ -106,9 +108,14 @@ def _measured(odd: Anomaly) -> tuple[str, str, str]:
 
 
 def _shown_time(time: dt.datetime, form: str) -> SafeString:
-    """Return a time, which narrow columns break after the date only."""
-    parts = f"{time:%Y-%m-%d {form}}".split()
+    """Return a time, which narrow columns break after the date only; the title of the column has the zone."""
+    parts = local_text(time, f"Y-m-d {form}").split(maxsplit=1)
     return format_html('<span class="rsmq-time"><span>{}</span> <span>{}</span></span>', *parts)
+
+
+def _with_zone(title: Any) -> Any:
+    """Return the title of a column of times, with the zone of the request that shows it."""
+    return format_lazy("{} ({})", title, lazy(timezone.get_current_timezone_name, str)())
 
 
 @admin.register(SloBurn)
@@ -197,14 +204,14 @@ class MetricFilter(admin.AllValuesFieldListFilter):
 class AnomalyAdmin(HistoryAdmin):
     """Anomalies: hours that differ from the same hour of other days."""
 
-    list_display = ("hour_in_utc", "queue", "measure", "then", "usually", "distance", "task")
+    list_display = ("local_hour", "queue", "measure", "then", "usually", "distance", "task")
     list_filter = (("metric", MetricFilter), "queue")
     search_fields = ("task",)
 
-    @admin.display(description=gettext_lazy("hour (UTC)"), ordering="hour")
-    def hour_in_utc(self, row: Anomaly) -> str:
-        """Return the hour in the format of the history pages."""
-        return _shown_time(row.hour, "%H:%M")
+    @admin.display(description=_with_zone(gettext_lazy("hour")), ordering="hour")
+    def local_hour(self, row: Anomaly) -> str:
+        """Return the begin of the hour in the format of the history pages."""
+        return _shown_time(row.hour, "H:i")
 
     @admin.display(description=gettext_lazy("metric"), ordering="metric")
     def measure(self, row: Anomaly) -> str:
@@ -232,7 +239,7 @@ class QueueDepthAdmin(HistoryAdmin):
     """Depths of the queues by snapshot."""
 
     change_list_template = "admin/rsmq/history/depths.html"
-    list_display = ("taken_in_utc", "queue", "waiting", "delayed", "in_flight", "oldest", "size")
+    list_display = ("local_time", "queue", "waiting", "delayed", "in_flight", "oldest", "size")
     list_filter = (SpanParameter, "queue")
     date_hierarchy = "taken_at"
 
@@ -246,10 +253,10 @@ class QueueDepthAdmin(HistoryAdmin):
         context = {"charts": charts, "spans": span_links(request), "is_still": True, **self.freshness()}
         return super().changelist_view(request, {**context, **(extra_context or {})})
 
-    @admin.display(description=gettext_lazy("taken at (UTC)"), ordering="taken_at")
-    def taken_in_utc(self, row: QueueDepth) -> str:
+    @admin.display(description=_with_zone(gettext_lazy("taken at")), ordering="taken_at")
+    def local_time(self, row: QueueDepth) -> str:
         """Return the moment of the snapshot."""
-        return _shown_time(row.taken_at, "%H:%M")
+        return _shown_time(row.taken_at, "H:i")
 
     @admin.display(description=gettext_lazy("oldest ready"), ordering="oldest_age_us")
     def oldest(self, row: QueueDepth) -> str:
@@ -267,7 +274,7 @@ class PipelineRunAdmin(HistoryAdmin):
     """Runs of the pipeline, with lost events."""
 
     change_list_template = "admin/rsmq/history/runs.html"
-    list_display = ("started_in_utc", "step", "outcome", "took", "rows_in", "rows_out", "lost")
+    list_display = ("local_start", "step", "outcome", "took", "rows_in", "rows_out", "lost")
     list_filter = ("step", "exit_code")
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
@@ -290,10 +297,10 @@ class PipelineRunAdmin(HistoryAdmin):
         }
         return super().changelist_view(request, {**health, **(extra_context or {})})
 
-    @admin.display(description=gettext_lazy("started (UTC)"), ordering="started_at")
-    def started_in_utc(self, run: PipelineRun) -> str:
+    @admin.display(description=_with_zone(gettext_lazy("started")), ordering="started_at")
+    def local_start(self, run: PipelineRun) -> str:
         """Return when it began."""
-        return _shown_time(run.started_at, "%H:%M:%S")
+        return _shown_time(run.started_at, "H:i:s")
 
     @admin.display(description=gettext_lazy("outcome"), ordering="exit_code")
     def outcome(self, run: PipelineRun) -> str:
@@ -314,7 +321,7 @@ class PipelineRunAdmin(HistoryAdmin):
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fields of a run; its error without secrets."""
-        return ["run_id", "step", "started_in_utc", "took", "rows_in", "rows_out", "lost", "exit_code", "problem"]
+        return ["run_id", "step", "local_start", "took", "rows_in", "rows_out", "lost", "exit_code", "problem"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return all of them."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from ..admin.charts import Chart, Number, Series
-from ..admin.formats import as_figure
+from ..admin.formats import as_figure, local_text
 from ..admin.past_charts import show_number, show_seconds
 from ..spark.burn import ALARMS, WINDOWS_S
 from .history import QUANTILES, Burns, DepthPoint, Point, Step
@@ -20,7 +21,7 @@ DEFAULT_SPAN = "2w"
 
 
 def hours_and_days(begin: dt.datetime, end: dt.datetime, step: Step) -> list[dt.datetime | dt.date]:
-    """Return the hours or days of a range, the one of its end last, in UTC like the tables."""
+    """Return the hours or days of UTC that a range touches, the one of its end last."""
     begin, end = begin.astimezone(dt.UTC), end.astimezone(dt.UTC) - dt.timedelta(microseconds=1)
     if step == "day":
         return [begin.date() + dt.timedelta(days=number) for number in range((end.date() - begin.date()).days + 1)]
@@ -29,7 +30,7 @@ def hours_and_days(begin: dt.datetime, end: dt.datetime, step: Step) -> list[dt.
 
 
 def begin_of(span: str, now: dt.datetime) -> dt.datetime:
-    """Return the start of a span."""
+    """Return the start of a span: of an hour or a day of UTC, which the tables have."""
     days, step = SPANS[span]
     hour = now.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
     if step == "hour":
@@ -41,7 +42,6 @@ def charts_of(points: Sequence[Point], steps: Sequence[dt.datetime | dt.date]) -
     """Return four charts; steps without attempts are gaps or zero."""
     found = {point.at: point for point in points}
     row = [found.get(step) or Point(step) for step in steps]
-    times = [step_label(step) for step in steps]
     attempts = _("Attempts per hour") if isinstance(steps[0], dt.datetime) else _("Attempts per day")
     outcomes = [
         Series(_("succeeded"), "a", [point.succeeded for point in row]),
@@ -51,17 +51,17 @@ def charts_of(points: Sequence[Point], steps: Sequence[dt.datetime | dt.date]) -
     ]
     rates: list[Number] = [100 * point.failure_rate if point.attempts else None for point in row]
     return [
-        Chart("attempts", attempts, times, outcomes, show_number, is_stacked=True),
-        Chart("failures", _("Share of attempts that failed"), times, [Series(_("failed"), "c", rates)], _percent),
-        Chart("wait", _("Latency"), times, _quantiles([point.wait_ms for point in row]), show_seconds),
-        Chart("run", _("Run time"), times, _quantiles([point.run_ms for point in row]), show_seconds),
+        chart_of("attempts", attempts, steps, outcomes, show_number, is_stacked=True),
+        chart_of("failures", _("Share of attempts that failed"), steps, [Series(_("failed"), "c", rates)], _percent),
+        chart_of("wait", _("Latency"), steps, _quantiles([point.wait_ms for point in row]), show_seconds),
+        chart_of("run", _("Run time"), steps, _quantiles([point.run_ms for point in row]), show_seconds),
     ]
 
 
 def depth_charts_of(points: Sequence[DepthPoint], steps: Sequence[dt.datetime | dt.date]) -> list[Chart]:
     """Return charts of depth and age; steps without snapshots are gaps."""
     found = {point.at: point for point in points}
-    times, row = [step_label(step) for step in steps], [found.get(step) for step in steps]
+    row = [found.get(step) for step in steps]
 
     def values(name: str) -> list[Number]:
         return [None if point is None else getattr(point, name) for point in row]
@@ -73,14 +73,14 @@ def depth_charts_of(points: Sequence[DepthPoint], steps: Sequence[dt.datetime | 
     ]
     oldest = [Series(_("oldest ready"), "c", values("oldest_s"))]
     return [
-        Chart("depth", _("Largest depth"), times, depths, show_number),
-        Chart("oldest", _("Age of the oldest ready message"), times, oldest, show_seconds),
+        chart_of("depth", _("Largest depth"), steps, depths, show_number),
+        chart_of("oldest", _("Age of the oldest ready message"), steps, oldest, show_seconds),
     ]
 
 
 def burn_charts_of(burns: Mapping[tuple[str, str], Burns], steps: Sequence[dt.datetime | dt.date]) -> list[Chart]:
     """Return a chart of the burn rates of each objective; steps without one are gaps."""
-    times, charts = [step_label(step) for step in steps], []
+    charts = []
     for number, ((queue, objective), windows) in enumerate(burns.items()):
         series = [
             Series(
@@ -91,8 +91,26 @@ def burn_charts_of(burns: Mapping[tuple[str, str], Burns], steps: Sequence[dt.da
             for window, colour in zip(WINDOWS_S, "cab", strict=True)
         ]
         title = _("Burn rate of %(objective)s, %(queue)s") % {"objective": objective, "queue": queue}
-        charts.append(Chart(f"burn-{number}", title, times, series, _factor, shows_zero=True))
+        charts.append(chart_of(f"burn-{number}", title, steps, series, _factor, shows_zero=True))
     return charts
+
+
+def step_label(at: dt.datetime | dt.date) -> str:
+    """Return the label at the axis of a chart: of an hour its begin where the user is, of a day its date in UTC."""
+    return local_text(at, "D H:i") if isinstance(at, dt.datetime) else date_format(at, "j M")
+
+
+def chart_of(
+    name: str,
+    title: str,
+    steps: Sequence[dt.datetime | dt.date],
+    series: Sequence[Series],
+    show: Callable[[float], str],
+    **options: Any,
+) -> Chart:
+    """Return a chart of hours or of days."""
+    times = [step_label(step) for step in steps]
+    return Chart(name, title, times, series, show, is_daily=not isinstance(steps[0], dt.datetime), **options)
 
 
 def _factor(value: float) -> str:
@@ -106,11 +124,6 @@ def _quantiles(readers: Sequence[object]) -> list[Series]:
         values: list[Number] = [None if each is None else each / 1000 for each in milliseconds]
         series.append(Series(f"p{q * 100:.0f}", colour, values))
     return series
-
-
-def step_label(at: dt.datetime | dt.date) -> str:
-    """Return the label of an hour or a day at the axis of a chart."""
-    return date_format(at, "D H:i" if isinstance(at, dt.datetime) else "j M")
 
 
 def _percent(value: float) -> str:

@@ -18,13 +18,13 @@ from ..admin.charts import sparkline
 from ..admin.formats import as_number, one_line, visible
 from ..admin.naming import question
 from ..admin.redaction import redact
+from ..admin.time_field import TimeField
 from ..conf.settings import get_settings
 from . import history
 from .charts import SPANS
 from .fields import utc
 from .models import FailureGroup, MutedFailure
 from .pages import HistoryAdmin, span_links, span_of
-from .task_table import UtcTimeField
 
 #: Maximum number of dead letters per redrive request, which keeps the request short.
 MOST_REDRIVEN = 1000
@@ -49,7 +49,7 @@ class FailureForm(forms.Form):
             ("7d", gettext_lazy("Since a week ago")),
         ],
     )
-    new_since = UtcTimeField(label=gettext_lazy("New since (UTC)"), required=False)
+    new_since = TimeField(label=gettext_lazy("New since"), required=False)
     muted = forms.BooleanField(label=gettext_lazy("Show muted"), required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -81,7 +81,7 @@ class FailureGroupAdmin(HistoryAdmin):
         if request.method == "POST":
             return self._mute(request) if "mute" in request.POST else self._redrive(request)
         span = span_of(request)
-        since = (timezone.now() - dt.timedelta(days=SPANS[span][0])).date()
+        since = (utc(timezone.now()) - dt.timedelta(days=SPANS[span][0])).date()
         form = FailureForm(request.GET)
         asked, muted = form.asked(), set(MutedFailure.objects.values_list("fingerprint", flat=True))
         may_view_body = request.user.has_perm("rsmq.view_body")

@@ -19,7 +19,7 @@ else:
 
 
 class UtcField(_DateTimeField):
-    """A time in UTC, aware whatever USE_TZ is: two hours of a year have the same local time without a zone.
+    """A time in UTC, aware with and without USE_TZ: two hours of a year have the same local time without a zone.
 
     Databases without time zones store UTC. A time without a zone is local, as in any other column.
     """

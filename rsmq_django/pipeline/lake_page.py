@@ -16,7 +16,7 @@ from ..admin.formats import as_size
 from ..admin.past_charts import show_number
 from ..spark.schemas import EVENTS
 from . import history
-from .charts import begin_of, hours_and_days, step_label
+from .charts import begin_of, chart_of, hours_and_days
 from .fields import utc
 from .models import LakeDay
 from .pages import HistoryAdmin, span_links, span_of
@@ -66,10 +66,10 @@ def lake_charts_of(days: Sequence[LakeDay], since: dt.datetime, now: dt.datetime
     """Return charts of the rows and the bytes of each day."""
     found = {day.day: day for day in days}
     steps = hours_and_days(since, now, "day")
-    times, row = [step_label(step) for step in steps], [found.get(step) for step in steps]
+    row = [found.get(step) for step in steps]
     rows: list[Number] = [None if day is None else day.rows for day in row]
     sizes: list[Number] = [None if day is None else day.size_bytes / 2**20 for day in row]
     return [
-        Chart("lake-rows", _("Rows per day"), times, [Series(_("rows"), "a", rows)], show_number, is_stacked=True),
-        Chart("lake-size", _("MiB per day"), times, [Series("MiB", "b", sizes)], show_number, is_stacked=True),
+        chart_of("lake-rows", _("Rows per day"), steps, [Series(_("rows"), "a", rows)], show_number, is_stacked=True),
+        chart_of("lake-size", _("MiB per day"), steps, [Series("MiB", "b", sizes)], show_number, is_stacked=True),
     ]

@@ -1,6 +1,6 @@
 """Tables of pipeline results. Only `publish` writes them, a day at a time.
 
-Times are UTC, `day` is the day in UTC, durations are microseconds unless their name says seconds.
+Times are stored in UTC, `day` is the day in UTC, durations are microseconds unless their name says seconds.
 Histograms map the number of a bucket to a count: `rsmq_django.core.stats.histogram` adds and reads them.
 """
 
@@ -10,6 +10,7 @@ import datetime as dt
 from typing import ClassVar
 
 from django.db import models
+from django.utils.timezone import localtime
 from django.utils.translation import gettext_lazy as _
 
 from .fields import HistogramField, UtcField
@@ -55,7 +56,7 @@ class PipelineRun(models.Model):
         ordering: ClassVar = ["-started_at"]
 
     def __str__(self) -> str:
-        return f"{self.step} at {self.started_at:%Y-%m-%d %H:%M}"
+        return f"{self.step} at {localtime(self.started_at):%Y-%m-%d %H:%M}"
 
 
 class PublishedDay(models.Model):
@@ -77,7 +78,7 @@ class PublishedDay(models.Model):
 
 
 class LakeDay(models.Model):
-    """The files of a day of a lake table, without those that wait for their removal."""
+    """The files of a day of a lake table, without files that wait for their removal."""
 
     table = _path()
     day = _day()
@@ -152,7 +153,7 @@ class TaskHour(TaskStatistics):
         indexes: ClassVar = [models.Index(fields=["queue", "hour"], name="rsmq_task_hour_queue")]
 
     def __str__(self) -> str:
-        return f"{self.task} in {self.queue} at {self.hour:%Y-%m-%d %H:00}"
+        return f"{self.task} in {self.queue} at {localtime(self.hour):%Y-%m-%d %H:%M}"
 
 
 class TaskDay(TaskStatistics):
@@ -274,7 +275,7 @@ class SloAlarm(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.queue} {self.objective} from {self.began_at:%Y-%m-%d %H:%M}"
+        return f"{self.severity}: {self.queue} {self.objective} from {localtime(self.began_at):%Y-%m-%d %H:%M}"
 
 
 class CapacityAdvice(models.Model):
@@ -328,7 +329,7 @@ class Anomaly(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.metric} of {self.task} in {self.queue} at {self.hour:%Y-%m-%d %H:00}"
+        return f"{self.metric} of {self.task} in {self.queue} at {localtime(self.hour):%Y-%m-%d %H:%M}"
 
 
 class QueueDepth(models.Model):
@@ -352,4 +353,4 @@ class QueueDepth(models.Model):
         constraints: ClassVar = [models.UniqueConstraint(fields=["taken_at", "queue"], name="rsmq_queue_depth")]
 
     def __str__(self) -> str:
-        return f"{self.queue} at {self.taken_at:%Y-%m-%d %H:%M}"
+        return f"{self.queue} at {localtime(self.taken_at):%Y-%m-%d %H:%M}"

@@ -13,7 +13,9 @@ from django.http import HttpRequest, QueryDict
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
+from ..admin.formats import local_text
 from ..admin.site import LiveAdmin, PlainChangeList, View
 from . import history
 from .charts import DEFAULT_SPAN, SPANS
@@ -40,6 +42,14 @@ class HistoryAdmin(LiveAdmin):
         sets = super().get_fieldsets(request, obj)
         return [(name, {**options, "fields": [*map(self._formatted, options["fields"])]}) for name, options in sets]
 
+    @admin.display(description=gettext_lazy("day (UTC)"), ordering="day")
+    def utc_day(self, row: Any) -> str:
+        """Return the day of a row; days are those of UTC in any time zone."""
+        return f"{row.day:%Y-%m-%d}"
+
+    def _formatted(self, column: Any) -> Any:
+        return super()._formatted("utc_day" if column == "day" else column)
+
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
         """Search in columns."""
         return admin.ModelAdmin.get_search_results(self, request, queryset, search_term)
@@ -55,7 +65,8 @@ class HistoryAdmin(LiveAdmin):
 
     def freshness(self) -> dict[str, Any]:
         """Return how old the history is."""
-        return {"freshness": history.freshness()}
+        found = history.freshness()
+        return {"freshness": found, "newest_hour": found.newest_hour and local_text(found.newest_hour, "Y-m-d H:i")}
 
 
 def _without_zero_bytes(view: View) -> View:

@@ -11,12 +11,12 @@ from typing import Any
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ..admin.time_field import TimeField
 from .charts import SPANS, begin_of, hours_and_days
 from .days import KEEP_HOURS_DAYS
 from .history import Point, Step
@@ -34,7 +34,7 @@ Row = tuple[str, str, Point]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range of time, in hours or in days; `until` is None if it ends now."""
+    """A range of whole hours or whole days of UTC; `until` is None if it ends now."""
 
     since: dt.datetime
     until: dt.datetime | None
@@ -45,24 +45,12 @@ class Range:
         return hours_and_days(self.since, self.until or now, self.step)
 
 
-class UtcTimeField(forms.DateTimeField):
-    """A time in UTC, as the hours and days of the page are."""
-
-    widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": 1}, format="%Y-%m-%dT%H:%M:%S")
-
-    def to_python(self, value: Any) -> dt.datetime | None:
-        """Return the time, which is aware."""
-        with timezone.override(dt.UTC):
-            found = super().to_python(value)
-        return timezone.make_aware(found, dt.UTC) if found and timezone.is_naive(found) else found
-
-
 class TaskForm(forms.Form):
     """The search of the table, and a range of time in place of a period."""
 
     q = forms.CharField(label=gettext_lazy("Search"), required=False, max_length=200)
-    since = UtcTimeField(label=gettext_lazy("From (UTC)"), required=False)
-    until = UtcTimeField(label=gettext_lazy("Until (UTC)"), required=False)
+    since = TimeField(label=gettext_lazy("From"), required=False)
+    until = TimeField(label=gettext_lazy("Until"), required=False, is_end=True)
 
     def __init__(self, request: HttpRequest) -> None:
         super().__init__(request.GET)
@@ -72,15 +60,18 @@ class TaskForm(forms.Form):
         ]
 
     def clean(self) -> None:
-        """Refuse a range without a beginning, and one that ends before it."""
+        """Refuse a range without a beginning, and a range that ends before it."""
         since, until = self.cleaned_data.get("since"), self.cleaned_data.get("until")
         if until and not since and "since" not in self.errors:
             self.add_error("since", _("A range needs a beginning."))
-        if since and since >= (until or timezone.now().astimezone(dt.UTC)):
+        if since and since >= (until or dt.datetime.now(dt.UTC)):
             self.add_error("since", _("This is after the end.") if until else _("This is in the future."))
 
     def range(self, now: dt.datetime) -> Range:
-        """Return the wanted range, of days where hours are not kept; the chosen period without a valid one."""
+        """Return the hours that the wanted range touches, or days where hours are not kept.
+
+        Without a valid range it is the chosen period.
+        """
         if not self.has_range():
             span = span_of(self.request)
             return Range(begin_of(span, now), None, SPANS[span][1])
@@ -90,16 +81,23 @@ class TaskForm(forms.Form):
             since = (until or now) - dt.timedelta(days=MOST_DAYS)
         is_short = (until or now) - since <= dt.timedelta(hours=MOST_HOURS)
         if is_short and since >= now - dt.timedelta(days=KEEP_HOURS_DAYS):
-            return Range(since, until, "hour")
-        return Range(_midnight(since), until and _midnight(until + dt.timedelta(days=1, microseconds=-1)), "day")
+            return _whole(since, until, "hour")
+        return _whole(since, until, "day")
 
     def has_range(self) -> bool:
         """Return whether there is a valid range."""
         return self.is_valid() and self.cleaned_data["since"] is not None
 
 
-def _midnight(when: dt.datetime) -> dt.datetime:
-    return when.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+def _whole(since: dt.datetime, until: dt.datetime | None, step: Step) -> Range:
+    """Return the range of the whole hours or days that a range touches."""
+
+    def begin(at: dt.datetime) -> dt.datetime:
+        hour = at.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
+        return hour if step == "hour" else hour.replace(hour=0)
+
+    length = dt.timedelta(hours=1) if step == "hour" else dt.timedelta(days=1)
+    return Range(begin(since), until and begin(until + length - dt.timedelta(microseconds=1)), step)
 
 
 #: Name of a column -> its label, and the value by which it is sorted and downloaded.

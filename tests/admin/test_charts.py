@@ -1,11 +1,15 @@
 """Charts: well-formed SVG without style and script, with any numbers and names."""
 
+import datetime as dt
 import re
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from rsmq_django.admin.charts import Chart, Series, nice_top, sparkline
+from rsmq_django.admin.past_charts import time_label
+from rsmq_django.live.history import HOUR
 
 HOSTILE = '</title><script>alert(1)</script>" onload="x'
 
@@ -78,3 +82,18 @@ def test_a_known_zero_is_hidden_unless_the_chart_asks_for_zeros():
     assert not telling.is_empty and telling.rows == [("12:00", ["0"])]
     assert "0" in "".join(parsed(telling.svg()).itertext())
     assert Chart("lag", "Lag", ["12:00"], [Series("a", "a", [None])], usual.show, shows_zero=True).is_empty
+
+
+def test_rows_of_the_table_lead_to_the_pages_of_their_times():
+    chart = Chart("run", "Run time", ["12:00", "13:00"], [Series("p50", "a", [1.0, 2.0])], str, urls=["?a", "?b&c"])
+
+    assert [time for time, _values in chart.rows] == ['<a href="?b&amp;c">13:00</a>', '<a href="?a">12:00</a>']
+
+
+@pytest.mark.parametrize("uses_tz", [True, False])
+def test_charts_of_hours_are_labelled_in_the_zone_of_the_site(settings: Any, uses_tz: bool):
+    settings.USE_TZ, settings.TIME_ZONE = uses_tz, "Australia/Lord_Howe"
+    begins = [dt.datetime(2026, 4, 4, hour, tzinfo=dt.UTC).timestamp() for hour in (14, 15, 16)]
+
+    assert [time_label(round(each), HOUR) for each in begins] == ["01:00", "01:30 +1030", "02:30"]
+    assert a_chart([1.0]).axis == "Time (Australia/Lord_Howe)"

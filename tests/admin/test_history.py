@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -40,6 +41,8 @@ ROOT = "/admin/rsmq_pipeline/"
 TASKS, FAILURES, OBJECTIVES = f"{ROOT}taskhour/", f"{ROOT}failuregroup/", f"{ROOT}sloburn/"
 LAKE = f"{ROOT}lakeday/"
 NAMES = ("taskhour", "failuregroup", "sloburn", "capacityadvice", "anomaly", "queuedepth", "pipelinerun", "lakeday")
+#: Whole hours, half hours, and half an hour of summer time.
+ZONES = ("Asia/Tokyo", "Asia/Kolkata", "America/St_Johns", "Australia/Lord_Howe")
 GROUP = fingerprint("shop.pay", "ValueError", "no row 7")
 
 
@@ -119,7 +122,7 @@ def test_tasks_are_searched_and_sorted(browser: Browser, history: None):
 
 
 def test_history_can_have_a_range_of_its_own(browser: Browser, history: None):
-    newest = TaskHour.objects.latest("hour").hour
+    newest = timezone.localtime(TaskHour.objects.latest("hour").hour)
     form = "%Y-%m-%dT%H:%M"
 
     hours = browser.get(TASKS, {"since": f"{newest - dt.timedelta(days=1):{form}}", "until": f"{newest:{form}}"})
@@ -149,14 +152,89 @@ def test_range_of_a_mistyped_year_is_cut(browser: Browser, history: None, until:
     assert len(browser.get(TASKS, asked).context["charts"][0].times) == MOST_DAYS + 1
 
 
-@pytest.mark.parametrize("uses_tz", [True, False])
-def test_ranges_are_utc_as_the_hours_are(browser: Browser, history: None, settings: Any, uses_tz: bool):
-    newest = TaskHour.objects.latest("hour").hour
-    settings.USE_TZ, settings.TIME_ZONE = uses_tz, "Asia/Tokyo"
+@pytest.fixture(params=ZONES)
+def zone(request: pytest.FixtureRequest, settings: Any) -> ZoneInfo:
+    """The time zone of the project."""
+    settings.TIME_ZONE = request.param
+    return ZoneInfo(request.param)
+
+
+@pytest.fixture(params=[True, False], ids=["USE_TZ", "not USE_TZ"])
+def uses_tz(request: pytest.FixtureRequest, settings: Any) -> None:
+    settings.USE_TZ = request.param
+
+
+def test_ranges_are_of_the_zone_of_the_site(browser: Browser, history: None, zone: ZoneInfo, uses_tz: None):
+    newest = TaskHour.objects.latest("hour").hour.astimezone(zone)
 
     page = browser.get(TASKS, {"since": f"{newest:%Y-%m-%dT%H:%M}"})
+    with_offset = browser.get(TASKS, {"since": newest.isoformat()})
 
-    assert len(page.context["charts"][0].times) == 1 and "From (UTC)" in text_of(page)
+    for each in (page, with_offset):
+        chart = each.context["charts"][0]
+        assert (chart.times, sum(sum(series.values) for series in chart.series)) == ([f"{newest:%a %H:%M}"], 200)
+        assert chart.axis == f"Time ({zone})" and chart.axis in text_of(each)
+        assert f'value="{newest:%Y-%m-%dT%H:%M}' in each.content.decode()
+
+
+def test_range_that_begins_within_an_hour_has_all_of_it(browser: Browser, history: None, zone: ZoneInfo):
+    hour = TaskHour.objects.latest("hour").hour.astimezone(zone) - dt.timedelta(days=1)
+
+    page = browser.get(TASKS, {"since": f"{hour + dt.timedelta(minutes=20):%Y-%m-%dT%H:%M}"})
+
+    assert sum(sum(series.values) for series in page.context["charts"][0].series) == 400
+    assert sum(row[0][2].attempts for row in page.context["totals"]) == 400
+
+
+def test_days_are_those_of_utc_and_say_so(browser: Browser, history: None, zone: ZoneInfo, uses_tz: None):
+    day = TaskHour.objects.latest("hour").day
+
+    page = browser.get(TASKS, {"span": "12w"})
+
+    chart = page.context["charts"][0]
+    assert chart.times[-1] == f"{day.day} {day:%b}" and sum(series.values[-1] for series in chart.series) == 200
+    assert chart.axis == "Day (UTC)" and chart.axis in text_of(page)
+    assert "Days are days in UTC." in text_of(page)
+
+
+@pytest.mark.parametrize(
+    ("name", "day", "hours"),
+    [
+        ("Europe/Berlin", "2026-10-25", ["Sun 01:00", "Sun 02:00 CEST", "Sun 02:00 CET", "Sun 03:00"]),
+        ("America/St_Johns", "2026-11-01", ["Sun 00:30", "Sun 01:30 NDT", "Sun 01:30 NST", "Sun 02:30"]),
+        ("Australia/Lord_Howe", "2026-10-04", ["Sun 00:30", "Sun 01:30", "Sun 03:00", "Sun 04:00"]),
+        ("Asia/Kolkata", "2026-11-01", ["Sun 00:30", "Sun 01:30", "Sun 02:30", "Sun 03:30"]),
+    ],
+)
+def test_hours_of_a_day_on_which_clocks_change_are_told_apart(
+    browser: Browser, history: None, settings: Any, name: str, day: str, hours: list[str], monkeypatch: Any
+):
+    monkeypatch.setattr("rsmq_django.pipeline.task_table.KEEP_HOURS_DAYS", 10**5)
+    settings.TIME_ZONE = name
+    until = dt.date.fromisoformat(day) + dt.timedelta(days=1)
+
+    times = browser.get(TASKS, {"since": f"{day}T00:00", "until": f"{until}T00:00"}).context["charts"][0].times
+
+    begin = times.index(hours[0])
+    assert times[begin : begin + 4] == hours
+    assert len(set(times)) == len(times), "no two hours have the same label"
+
+
+def test_zone_of_a_user_is_that_of_the_pages(browser: Browser, history: None, settings: Any):
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "tests.admin.test_history.in_kathmandu"]
+    hour = TaskHour.objects.latest("hour").hour.astimezone(ZoneInfo("Asia/Kathmandu"))
+
+    for url in (TASKS, f"{ROOT}anomaly/"):
+        text = text_of(browser.get(url))
+        assert f"{hour:%Y-%m-%d %H:%M}" in text and "Asia/Kathmandu" in text, url
+
+
+def in_kathmandu(get_response: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def middleware(request: Any) -> Any:
+        with timezone.override("Asia/Kathmandu"):
+            return get_response(request)
+
+    return middleware
 
 
 @pytest.mark.parametrize(
@@ -301,37 +379,50 @@ def test_anomalies_are_filtered_by_the_names_that_the_list_shows(browser: Browse
     assert len(rows_of(browser.get(f"{ROOT}anomaly/?metric=wait_p95"))) == 1
 
 
-@pytest.mark.parametrize("uses_tz", [True, False])
-def test_failures_are_filtered_by_times_in_utc(browser: Browser, history: None, settings: Any, uses_tz: bool):
-    settings.USE_TZ, settings.TIME_ZONE = uses_tz, "Asia/Tokyo"
-    first_at = FailureGroup.objects.get().first_at.astimezone(dt.UTC)
+def test_failures_are_filtered_by_times_of_the_site(browser: Browser, history: None, zone: ZoneInfo, uses_tz: None):
+    first_at = FailureGroup.objects.get().first_at.astimezone(zone)
 
     for minutes, expected in ((-1, [GROUP]), (1, [])):
         since = first_at + dt.timedelta(minutes=minutes)
         page = browser.get(FAILURES, {"new": "24h", "new_since": f"{since:%Y-%m-%dT%H:%M}"})
-        assert groups_of(page) == expected and "New since (UTC)" in text_of(page)
+        assert groups_of(page) == expected
 
 
-def test_all_times_are_utc_in_any_time_zone_of_the_site(browser: Browser, history: None, settings: Any):
-    settings.TIME_ZONE = "Asia/Kolkata"  # half an hour off, so that no hour looks right by chance
-    hour = TaskHour.objects.latest("hour").hour.astimezone(dt.UTC)
+def test_all_times_are_those_of_the_zone_of_the_site(browser: Browser, history: None, zone: ZoneInfo, uses_tz: None):
+    hour = TaskHour.objects.latest("hour").hour.astimezone(zone)
+    QueueDepth.objects.create(
+        day=hour.astimezone(dt.UTC).date(), taken_at=hour, queue="mail", waiting=1, delayed=0, in_flight=0,
+        oldest_age_us=1, body_bytes=1, max_receive_count=1,
+    )  # fmt: skip
+    shown = f"{hour:%Y-%m-%d %H:%M}"
 
-    for url in (TASKS, FAILURES, OBJECTIVES):
-        assert f"Newest hour: {hour:%Y-%m-%d %H:%M} UTC" in text_of(browser.get(url)), url
-    assert f"{hour:%Y-%m-%d %H}:00" in text_of(browser.get(f"{ROOT}anomaly/"))
-    shown = timezone.localtime(hour)
-    assert f"{shown:%Y-%m-%d %H:%M:%S %Z}" in text_of(browser.get(FAILURES)), "failures have the zone of the site"
+    for name in ("taskhour", "failuregroup", "sloburn", "queuedepth"):
+        text = text_of(browser.get(f"{ROOT}{name}/"))
+        assert f"Newest hour: {shown}" in text and f"Time zone: {zone}" in text, name
+    for name in ("anomaly", "queuedepth", "pipelinerun"):
+        text = text_of(browser.get(f"{ROOT}{name}/"))
+        assert shown in text and f"({zone})" in text, name
+    for url in (FAILURES, OBJECTIVES, LAKE, f"{ROOT}pipelinerun/"):
+        assert f"{hour:%Y-%m-%d %H:%M:%S %Z}" in text_of(browser.get(url)), url
+    row: Any = Anomaly.objects.get()
+    text = text_of(browser.get(f"{ROOT}anomaly/{row.pk}/change/"))
+    assert f"{hour:%Y-%m-%d %H:%M:%S %Z}" in text and f"Day (UTC): {row.day}" in text
+    assert f"at {shown}" in str(row)
+
+
+def test_downloads_have_times_with_their_offset(browser: Browser, history: None, zone: ZoneInfo):
+    newest = TaskHour.objects.latest("hour").hour.astimezone(zone)
+
+    found = browser.get(TASKS, {"since": f"{newest:%Y-%m-%dT%H:%M}", "format": "json"}).json()
+
+    since = dt.datetime.fromisoformat(found["since"])
+    assert since == newest and since.tzinfo is not None
 
 
 def test_pages_are_shown_without_time_zones(browser: Browser, history: None, settings: Any):
     settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
 
-    pages = {name: browser.get(f"{ROOT}{name}/") for name in NAMES}
-
-    newest = TaskHour.objects.latest("hour").hour
-    assert all(
-        f"{newest:%Y-%m-%d %H:%M} UTC" in text_of(pages[name]) for name in ("taskhour", "failuregroup", "sloburn")
-    )
+    assert {name: browser.get(f"{ROOT}{name}/").status_code for name in NAMES} == dict.fromkeys(NAMES, 200)
     assert sum(sum(series.values) for series in browser.get(TASKS, {"span": "2d"}).context["charts"][0].series) == 400
 
 
@@ -495,7 +586,7 @@ def test_health_of_the_pipeline_is_shown_above_its_runs(browser: Browser, histor
     (step,) = page.context["steps"]
     assert (step[0].step, "no connection to" in step[1], "hunter2" in text) == ("archive", True, False)
     assert "3 h ago" in text, "the last success"
-    assert f"{page.context['steps'][0][0].succeeded_at:%H:%M:%S} UTC" in text, "as in the list"
+    assert f"{timezone.localtime(page.context['steps'][0][0].succeeded_at):%H:%M:%S %Z}" in text
 
 
 def test_health_is_shown_without_redis(browser: Browser, history: None, settings: Any):
