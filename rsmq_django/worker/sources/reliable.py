@@ -29,6 +29,7 @@ from ..report.statistics import ReportStep
 from .base import BaseSource
 from .reliable_queue import ReliableQueueState, ReliableWakeUp, make_state
 from .reliable_steps import (
+    RECOVERED_AT_ONCE,
     EventStep,
     ExtendStep,
     PopStep,
@@ -179,9 +180,9 @@ class ReliableSource(BaseSource):
             return [], None
         fetch, steps = ReliableFetch(usable, room), list[Step]()
         left = room
-        if abandoned is not None:  # the first half of the room, because it is not known yet how many there are
-            left = room // 2
-            steps.append(RecoverStep(abandoned, fetch, room - left, self.leases))
+        if abandoned is not None:
+            left -= RECOVERED_AT_ONCE
+            steps.append(RecoverStep(abandoned, fetch, self.leases))
         return [*steps, self._pop_step(fetch, left)], fetch
 
     def _pop_step(self, fetch: ReliableFetch, room: int) -> PopStep:

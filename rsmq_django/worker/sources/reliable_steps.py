@@ -160,8 +160,8 @@ class ReliableFetch:
     #: The leases do not begin before this time, on the monotonic clock.
     sent_at: float = field(default_factory=time.monotonic)
 
-    def take(self, messages: Sequence[ReliableMessage], room: int) -> list[Delivery]:
-        """Return messages of one step as deliveries."""
+    def take(self, messages: Sequence[ReliableMessage], room: int, *, crashes: int = 0) -> list[Delivery]:
+        """Return messages of one step as deliveries; `crashes` is how many processes may have died with each."""
         queues = {state.settings.name: state.work_queue for state in self.states}
         taken = [
             Delivery(
@@ -170,6 +170,7 @@ class ReliableFetch:
                 each.deliveries - each.unused,
                 self.sent_at,
                 batch=each.queue,  # the messages of a queue share one lease
+                crashes=crashes,
             )
             for each in messages
         ]
@@ -178,25 +179,28 @@ class ReliableFetch:
         return taken
 
 
+#: A recovered message may have killed its process. It runs alone, so a process takes one at a time.
+RECOVERED_AT_ONCE = 1
+
+
 @dataclass(slots=True)
 class RecoverStep:
-    """Takes messages that their consumers have not extended for a whole lease."""
+    """Takes a message that its consumer has not extended for a whole lease."""
 
     state: ReliableQueueState
     fetch: ReliableFetch
-    room: int
     leases: Leases
     call: Call[list[ReliableMessage] | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.call = self.state.queue.recover_call(self.room, self.state.settings.lease_s * 1000)
+        self.call = self.state.queue.recover_call(RECOVERED_AT_ONCE, self.state.settings.lease_s * 1000)
 
     def done(self, recovered: list[ReliableMessage] | None) -> None:
-        """Hold the messages, and plan the next recovery."""
+        """Hold the message, and plan the next recovery: at once when there may be more."""
         self.state.damage.over()
         found = recovered or []
-        self.leases.add(self.fetch.take(found, self.room))
-        if len(found) < self.room:
+        self.leases.add(self.fetch.take(found, RECOVERED_AT_ONCE, crashes=1))
+        if len(found) < RECOVERED_AT_ONCE:
             self.state.choose_recovery()
         if found:
             text = "queue %s: recovered %s from unresponsive consumers"

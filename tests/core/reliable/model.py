@@ -62,10 +62,16 @@ class Model:
 
     def recover(self, count: int) -> list[str]:
         """Return what a recovery without a minimal age delivers again."""
-        due = [message_id for message_id in self.delivered if message_id not in self.extended][:count]
-        self._remove_delivered(due)
-        self.dead |= {message_id for message_id in due if self.is_spent(message_id)}
-        recovered = [message_id for message_id in due if message_id not in self.dead]
+        due = [message_id for message_id in self.delivered if message_id not in self.extended]
+        recovered: list[str] = []
+        for message_id in due:
+            if len(recovered) == count:
+                break
+            self._remove_delivered([message_id])
+            if self.is_spent(message_id):
+                self.dead.add(message_id)
+            else:
+                recovered.append(message_id)
         self._deliver(recovered)
         return recovered
 

@@ -161,6 +161,19 @@ def test_message_that_kills_its_consumers_is_dead_after_its_maximum_of_deliverie
     assert bodies(jobs.pop_messages(5)) == [b"good"]
 
 
+def test_messages_that_die_at_a_recovery_are_replaced_with_further_ones(jobs: ReliableQueue):
+    jobs.configure(max_deliveries=2)
+    jobs.push("a", "b", "c", "d")
+    jobs.pop(2)
+    jobs.recover(2, 0)
+    jobs.pop(2)
+
+    assert [body for _, body in jobs.recover(1, 0)] == [b"c"]
+
+    assert bodies(jobs.messages("dead")) == [b"a", b"b"]
+    assert [body for _, body in jobs.recover(5, 0)] == [b"d"], "the third delivery of c would be one too many"
+
+
 def test_failure_of_the_last_delivery_is_the_end(jobs: ReliableQueue):
     jobs.configure(max_deliveries=2)
     jobs.push("a")

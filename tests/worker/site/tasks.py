@@ -46,6 +46,14 @@ def toil_acked(context: TaskContext, name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@task
+def kill_process(name: str, after_s: float) -> None:
+    """Take the process along after a while."""
+    note("start", name)
+    time.sleep(after_s)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @task(max_attempts=20, limits=[Concurrency(3)])
 def toil_limited(name: str, for_s: float) -> None:
     """Take a while, but not many at a time."""

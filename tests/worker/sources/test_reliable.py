@@ -263,6 +263,35 @@ def test_message_that_kills_its_workers_dies(orders: ReliableQueue, server: Priv
     assert [dead.body for dead in orders.messages("dead")] == [b"poison"]
 
 
+def test_messages_that_ran_beside_one_that_kills_its_process_do_not_die_with_it(
+    orders: ReliableQueue, start_worker: StartWorker, journal: Journal
+):
+    beside = [task_body(tasks.toil, f"good-{number}", 1.5) for number in range(3)]
+    orders.push(task_body(tasks.kill_process, "deadly", 0.3), *beside)
+    reliable = json.dumps({"orders": {"LEASE_S": 1, "MAX_DELIVERIES": 3}})
+
+    start_worker("--processes", "1", "--threads", "4", "--queues", "orders", reliable=reliable)
+    wait_until(lambda: orders.info() == ["undelivered", 0, "delivered", 0])
+
+    assert [json.loads(dead.body)["args"][0] for dead in orders.messages("dead")] == ["deadly"]
+    assert journal.names("start").count("deadly") == 3
+
+
+def test_recovered_messages_are_taken_one_by_one_to_run_alone(orders: ReliableQueue, server: PrivateServer):
+    worker = new_worker("orders", threads=4)
+    source = reliable_source(worker)
+    orders.push("a", "b", "c")
+    orders.pop(2)
+    make_abandoned(orders, server, seconds=31)
+
+    found = [*source.exchange(4), *source.exchange(4)]
+
+    executions = [Execution(delivery, source, worker.notifier) for delivery in found]
+    suspects = {each.delivery.message.body: each.is_suspect for each in executions}
+    assert suspects == {b"a": True, b"b": True, b"c": False}
+    assert [delivery.message.body for delivery in found if delivery.crashes] == [b"a", b"b"]
+
+
 def note_step(source: Any, step: str, steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Note each call of a method of a source."""
     do = getattr(source, step)
@@ -525,7 +554,7 @@ def test_a_turn_is_one_round_trip_whatever_is_to_be_said(
     make_abandoned(urgent, server, seconds=61)
     worker = new_worker("orders", "urgent")
     source = reliable_source(worker)
-    first = source.exchange(10)  # half of the room is for abandoned messages of one of the queues
+    first = source.exchange(6)  # one place is for an abandoned message of one of the queues
     executions = [Execution(each, sink=source, notifier=worker.notifier) for each in first]
     assert [delivery.message.body for delivery in first] == [b"a", b"b", b"c", b"d", b"e"]
     source.note_arrived(executions)

@@ -4,7 +4,7 @@
 --   ARGV   how many (0..1000); the minimum ms since their last delivery; name of the consumer, or ""
 --
 -- Returns of each, in one flat list: id, body, number of deliveries including this one, and how many of them were
--- released unused. Null: no queue.
+-- released unused. Messages that become dead now are replaced with further ones. Null: no queue.
 --#include parts/clock
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
@@ -15,16 +15,27 @@ local consumer = ARGV[3] or ""
 if sizes_of(queue).state == 0 then return false end
 if count == 0 then return {} end
 
-local oldest, due = redis.call("ZRANGE", queue.delivered, 0, count - 1, "WITHSCORES"), {}
-for at = 1, #oldest, 2 do
-  if now_ms - delivered_ms(oldest[at + 1]) < elapsed_ms then break end
-  due[#due + 1] = oldest[at]
+-- Return up to `most` messages that were delivered long enough ago.
+local function find_due(most)
+  local oldest, due = redis.call("ZRANGE", queue.delivered, 0, most - 1, "WITHSCORES"), {}
+  for at = 1, #oldest, 2 do
+    if now_ms - delivered_ms(oldest[at + 1]) < elapsed_ms then break end
+    due[#due + 1] = oldest[at]
+  end
+  return due
 end
-if #due == 0 then return {} end
 
--- The first write is a removal, so that a server at its memory limit accepts the others, too.
-redis.call("ZREM", queue.delivered, unpack(due))
-local ids, histories = bury_spent(queue, due, read_history(queue, due, 1))
+-- Messages that become dead are replaced with further ones, but very many of them must not block the server.
+local MOST_LOOKS, ids, histories = 1000, {}, {}
+for _ = 1, math.ceil(MOST_LOOKS / count) do
+  local due = find_due(count - #ids)
+  if #due == 0 then break end
+  -- The first write is a removal, so that a server at its memory limit accepts the others, too.
+  redis.call("ZREM", queue.delivered, unpack(due))
+  local remaining, their_histories = bury_spent(queue, due, read_history(queue, due, 1))
+  for n, id in ipairs(remaining) do ids[#ids + 1], histories[#histories + 1] = id, their_histories[n] end
+  if #ids == count then break end
+end
 if #ids == 0 then return {} end
 note_deliveries(queue, ids, histories, consumer)
 add_to_total(queue, "recovered", #ids)
