@@ -42,7 +42,7 @@ def read_leased(reply: list[Any]) -> TopicBatch:
     last, skipped, holes, left, dead, due_ms, count, receipt_end = reply[:8]
     indexes, deliveries, bodies = (reply[8 + at * count : 8 + (at + 1) * count] for at in range(3))
     keys, headers = _extras(reply[8 + 3 * count :], count) or (repeat(None), repeat(NO_HEADERS))
-    end, released = receipt_end.decode(), [0] * count
+    end, released = receipt_end.decode("utf-8", "surrogateescape"), [0] * count
     for at, delivery in enumerate(deliveries):
         if isinstance(delivery, bytes):  # some of them were released unused
             deliveries[at], released[at] = map(int, delivery.split(b":"))

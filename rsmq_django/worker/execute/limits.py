@@ -186,4 +186,4 @@ def _read(reply: list[Any]) -> LimitAnswer:
         return LimitAnswer(True)
     if verdict == 0:
         return LimitAnswer(False, rest[0] / 1000)
-    return LimitAnswer(False, queues_to_read=[name.decode() for name in rest])
+    return LimitAnswer(False, queues_to_read=[name.decode("utf-8", "surrogateescape") for name in rest])

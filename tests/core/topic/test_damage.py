@@ -131,6 +131,20 @@ def test_lost_side_data_costs_no_message(topic: Topic, careful: ConsumerGroup, s
     assert topic.publish("e") == range(5, 6)
 
 
+@pytest.mark.parametrize("forgot", [b"\xff", b"a\nb", b"soon"])
+def test_time_of_a_move_that_is_not_a_time_is_a_part_of_the_receipts(
+    topic: Topic, careful: ConsumerGroup, server: PrivateServer, forgot: bytes
+):
+    topic.publish(*"ab")
+    server.redis.hset("rsmqt:orders:group:careful", "forgot", forgot)
+
+    batch = careful.read(10)
+
+    assert bodies(batch) == [b"a", b"b"]
+    assert careful.ack(batch) == 2
+    assert not careful.read(10)
+
+
 def test_headers_that_are_not_json_are_left_out(topic: Topic, server: PrivateServer):
     topic.publish("a", headers={"a": "b"})
     server.redis.hset(topic.keys.headers, "1", b"\xff{")

@@ -334,6 +334,22 @@ def test_a_key_that_another_program_uses_is_named(
         wait_until(lambda: seen == ["a"])
 
 
+@pytest.mark.parametrize("name", [b"\xff", b"reliable:1:\xff", b"a: b"])
+def test_slot_of_a_queue_that_no_worker_can_have_stops_nothing(project: Configure, server: PrivateServer, name: bytes):
+    done: list[str] = []
+    task: Task[..., Any] = declare(limits=[Concurrency(1, name="bank")])(lambda key: done.append(key))
+    task.enqueue("a")
+    assert work()
+    limit, path = task.options.limits[0], task.module_path
+    slots, _turns = keys_of_limit(limit, "rsmq", path, task.func, ["b"], {}, takes_context=False)
+    server.redis.hset(slots, "other", b"1 1 " + name)
+
+    task.enqueue("b")
+    assert work()
+
+    assert done == ["a", "b"]
+
+
 def test_calls_with_unreadable_limits_are_tried_again_within_a_second_but_not_all_at_once():
     class Away:
         def run_many(self, calls: list[Any]) -> list[Any]:
