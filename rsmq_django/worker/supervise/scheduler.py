@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ...conf.schedules import Schedule, from_json
 from ...conf.timetable import missed_and_late
@@ -16,6 +17,7 @@ from ...core import Client
 from ...core.errors import ConnectionFailed, OutcomeUnknown, QueueNotFound, RsmqError
 from ...core.log_lines import get_logger
 from ...core.tasks.schedules import (
+    DueEntries,
     DueEntry,
     Firing,
     Listing,
@@ -28,7 +30,9 @@ from ...core.tasks.schedules import (
     remove_entry,
 )
 from ...core.transport.call import Call
+from ...core.transport.portions import portions, size_of_call
 from ...queues import create_as_configured
+from ...tasks.outgoing import Outgoing
 from ...tasks.results import UNFINISHED_TTL_S
 from ...tasks.route import result_ttl_s
 from ...tasks.schedule import (
@@ -48,6 +52,24 @@ logger = get_logger(__name__)
 LOOK_EVERY_S = 1.0
 #: The server's clock was set back, not merely corrected a little: planned times may be too far in the future now.
 CLOCK_JUMP_MS = 2000
+#: Entries whose ticks are sent in one round trip.
+FIRED_TOGETHER = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """The ticks of one entry, ready to fire."""
+
+    entry: Schedule
+    firing: Firing
+    #: Missed ticks that fire late.
+    made_up: Sequence[int]
+    outgoing: Outgoing
+    call: Call[bool]
+
+
+def _size_of(prepared: _Prepared) -> int:
+    return size_of_call(prepared.call)
 
 
 class Scheduler:
@@ -71,8 +93,8 @@ class Scheduler:
         moment = self._client.run(find_due(self._namespace, self._owner))
         if not moment.is_synced or self._clock_went_back(moment.now_ms):
             self.sync()  # the server has lost its data, or its clock was set back
-        for entry in moment.due:
-            self._fire(entry, moment.now_ms)
+        for together in portions(self._prepared(moment), _size_of, count=FIRED_TOGETHER):
+            self._fire(together)
         wait_s = LOOK_EVERY_S if moment.next_ms is None else (moment.next_ms - moment.now_ms) / 1000
         return min(LOOK_EVERY_S, wait_s)
 
@@ -85,20 +107,51 @@ class Scheduler:
 
     # -- Firing -------------------------------------------------------------------------------------------------------
 
-    def _fire(self, due: DueEntry, now_ms: int) -> None:
-        """Fire the ticks of an entry. A problem of one entry does not affect others."""
-        try:
-            entry = from_json(due.name, due.definition)
-            check_origin(entry, due.definition)
-            self._fire_ticks(entry, due, now_ms)
-        except (ConnectionFailed, OutcomeUnknown):
-            raise
-        except (ValueError, RsmqError) as error:
-            self._log_failure(due.name, error)
-        else:
-            self._complaints.pop(due.name, None)
+    def _prepared(self, moment: DueEntries) -> Iterator[_Prepared]:
+        """Prepare the ticks of each due entry. A problem of one entry does not affect others."""
+        for due in moment.due:
+            try:
+                entry = from_json(due.name, due.definition)
+                check_origin(entry, due.definition)
+                prepared = self._prepare(entry, due, moment.now_ms)
+            except (ConnectionFailed, OutcomeUnknown):
+                raise
+            except (ValueError, RsmqError) as error:
+                self._log_failure(due.name, error)
+            else:
+                yield prepared
 
-    def _fire_ticks(self, entry: Schedule, due: DueEntry, now_ms: int) -> None:
+    def _fire(self, together: Sequence[_Prepared]) -> None:
+        """Fire the ticks of some entries together: very many may be due at midnight, on a distant server."""
+        replies = self._client.run_many([each.call for each in together])
+        missing = [at for at, reply in enumerate(replies) if isinstance(reply, QueueNotFound)]  # nothing was changed
+        if missing:
+            again = [together[at] for at in missing]
+            refused = self._create(dict.fromkeys(each.outgoing.queue.name for each in again))
+            for at, reply in zip(missing, self._client.run_many([each.call for each in again]), strict=True):
+                replies[at] = refused.get(together[at].outgoing.queue.name, reply)
+        for each, reply in zip(together, replies, strict=True):
+            if isinstance(reply, RsmqError):
+                self._log_failure(each.entry.name, reply)
+                continue
+            self._complaints.pop(each.entry.name, None)
+            if reply:
+                with sending(each.outgoing.span, is_alone=False):
+                    self._log_made_up(each)
+
+    def _create(self, queue_names: Iterable[str]) -> dict[str, RsmqError]:
+        """Create queues, and return the errors of those that cannot be created."""
+        refused = {}
+        for name in queue_names:
+            try:
+                create_as_configured(name, self._client)
+            except (ConnectionFailed, OutcomeUnknown):
+                raise
+            except RsmqError as error:
+                refused[name] = error
+        return refused
+
+    def _prepare(self, entry: Schedule, due: DueEntry, now_ms: int) -> _Prepared:
         missed, late = missed_and_late(
             entry.timetable,
             planned_ms=due.planned_ms,
@@ -121,24 +174,16 @@ class Scheduler:
         )
         queue = outgoing.queue
         call = fire(self._namespace, queue.keys, queue.name, firing, channel=outgoing.route.channel)
-        if self._run_with_queue(call, queue.name):
-            with sending(outgoing.span, is_alone=False):
-                self._log_made_up(entry, firing, made_up)
+        return _Prepared(entry, firing, made_up, outgoing, call)
 
-    def _run_with_queue(self, call: Call[bool], queue_name: str) -> bool:
-        try:
-            return self._client.run(call)
-        except QueueNotFound:  # nothing was changed
-            create_as_configured(queue_name, self._client)
-            return self._client.run(call)
-
-    def _log_made_up(self, entry: Schedule, firing: Firing, made_up: Sequence[int]) -> None:
-        logger.debug("schedule %s fired: %s", entry.name, ", ".join(firing.task_ids) or "nothing")
-        if made_up or firing.skipped:
+    def _log_made_up(self, fired: _Prepared) -> None:
+        name, firing = fired.entry.name, fired.firing
+        logger.debug("schedule %s fired: %s", name, ", ".join(firing.task_ids) or "nothing")
+        if fired.made_up or firing.skipped:
             logger.warning(
                 "schedule %s: not fired when it was due; %d missed ticks are made up for, %d are skipped",
-                entry.name,
-                len(made_up),
+                name,
+                len(fired.made_up),
                 firing.skipped,
             )
 

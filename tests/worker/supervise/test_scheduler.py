@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections.abc import Sequence
 
 import pytest
 
 from rsmq_django import schedules
+from rsmq_django.core import Connection
 from rsmq_django.core.errors import QueueFull
 from rsmq_django.core.tasks.schedules import tick_id
+from rsmq_django.core.transport.packing import Command, Reply
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import cron, every
 from rsmq_django.tasks.middleware import SentCall
@@ -68,6 +71,40 @@ def test_nothing_fires_before_its_time_and_the_wait_ends_when_it_comes(ran: list
 
     assert sent_ids(server) == []
     assert 0 < wait_s <= 1
+
+
+def test_very_many_ticks_take_few_round_trips(ran: list[str], server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
+    names = [f"hourly {number}" for number in range(150)]
+    for name in names:
+        schedules.add(name, NOTE, every_s=3600, args=[name])
+        let_pass(server, name, seconds=3600)
+    server.redis.hset(ENTRIES, "hourly 7", "no definition")
+    moving = new_scheduler()
+    moving.sync()
+    exchange, count = Connection.exchange, list[int]()
+
+    def counting(connection: Connection, commands: Sequence[Command]) -> list[Reply]:
+        count.append(len(commands))
+        return exchange(connection, commands)
+
+    monkeypatch.setattr(Connection, "exchange", counting)
+    moving.fire_due()
+
+    assert len(count) < 10
+    work()
+    assert sorted(ran) == sorted({*names} - {"hourly 7"})
+
+
+def test_ticks_for_one_missing_queue_create_it_once_and_fire(ran: list[str], server: PrivateServer):
+    for name in ("a", "b"):
+        schedules.add(name, NOTE, every_s=3600, args=[name])
+        let_pass(server, name, seconds=3600)
+    server.redis.delete("rsmq:default:Q", "rsmq:default")
+
+    new_scheduler().fire_due()
+
+    work()
+    assert sorted(ran) == ["a", "b"]
 
 
 def test_next_time_follows_from_the_timetable_and_not_from_the_time_of_the_read(ran: list[str], server: PrivateServer):
