@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .arguments import signature_of
-from .typed_arguments import as_json_if_fits, types_of
+from .typed_arguments import types_in_keys
 
 #: Names of arguments, or a function of the arguments that returns a value JSON can represent.
 By = Sequence[str] | Callable[..., Any]
@@ -36,22 +36,22 @@ def check_names(by: By | None, function: Callable[..., Any], path: str, *, what:
 def bound_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, takes_context: bool
 ) -> dict[str, Any]:
-    """Return the arguments of a call by name, so that f(1) and f(order_id=1) are equal.
+    """Return the arguments of a call by name and in canonical JSON, so that f(1) and f(order_id=1.0) are equal.
 
     Raises TypeError for arguments that the function does not take.
     """
-    signature = signature_of(function)
+    signature, types = signature_of(function), types_in_keys(function)
+    if types is not None:
+        args, kwargs = types.canonical(args, kwargs, given=takes_context)
     try:
         bound = signature.bind(*([None] if takes_context else []), *args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{function.__name__}{signature}: {error}") from error
     given = set(bound.arguments)
     bound.apply_defaults()
-    types = types_of(function).arguments
-    for name in bound.arguments.keys() - given if types is not None else ():
-        converter = types.by_name.get(name) if types is not None else None
-        if converter is not None:  # what was sent is JSON already
-            bound.arguments[name] = as_json_if_fits(converter, bound.arguments[name])
+    if types is not None:  # what was sent is JSON already
+        for name in bound.arguments.keys() - given:
+            bound.arguments[name] = types.canonical_default(name, bound.arguments[name])
     return dict(list(bound.arguments.items())[1 if takes_context else 0 :])
 
 
@@ -60,6 +60,9 @@ def call_key(
 ) -> Any:
     """Return the key of a call, which is equal for calls that belong together."""
     if callable(by):
+        types = types_in_keys(function)
+        if types is not None:
+            args, kwargs = types.canonical(args, kwargs, given=takes_context)
         return by(*args, **kwargs)
     arguments = bound_arguments(function, args, kwargs, takes_context=takes_context)
     return [arguments[name] if name in arguments else kwargs.get(name) for name in by]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -21,6 +22,7 @@ from django.db.models import Model
 from django.utils.dateparse import parse_duration
 from django.utils.duration import duration_iso_string
 
+from .canonical import decimal_text, moment_text, number_as
 from .model_instances import InstanceConverter, has_instances
 from .validated import Validated
 from .wrong_value import WrongValue
@@ -39,6 +41,9 @@ class Converter(Protocol):
     def read(self, value: Any) -> Any:
         """Return the value of JSON. Raises WrongValue."""
 
+    def canonical(self, value: Any) -> Any:
+        """Return the one JSON of all JSON whose values are equal; never asks the database. Raises WrongValue."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
@@ -50,6 +55,8 @@ class Scalar:
     parse: Callable[[Any], Any]
     #: The types of JSON that are read.
     accepts: tuple[type, ...] = (str,)
+    #: Default: to_json, for values that are equal only if their JSON is.
+    to_canonical: Callable[[Any], Any] | None = None
     uses_database: ClassVar[bool] = False
 
     def write(self, value: Any) -> Any:
@@ -69,6 +76,10 @@ class Scalar:
             if found is not None:
                 return found
         raise WrongValue(f"must be {self.expected}", value)
+
+    def canonical(self, value: Any) -> Any:
+        """See Converter."""
+        return (self.to_canonical or self.to_json)(self.read(value))
 
 
 def _duration(value: str | float) -> timedelta | None:
@@ -94,17 +105,51 @@ _LIBRARIES = ("rsmq_django.", "django.", "django_tasks.")
 SCALAR_CONVERTERS: Mapping[type, Converter] = {
     each.kind: each
     for each in (
-        Scalar(datetime, "a datetime or its ISO text", datetime.isoformat, datetime.fromisoformat),
+        Scalar(
+            datetime,
+            "a datetime or its ISO text",
+            datetime.isoformat,
+            datetime.fromisoformat,
+            to_canonical=moment_text,
+        ),
         Scalar(date, "a date or its ISO text", date.isoformat, date.fromisoformat),
         Scalar(time, "a time or its ISO text", time.isoformat, time.fromisoformat),
         Scalar(timedelta, "a timedelta, its ISO text or seconds", duration_iso_string, _duration, _NUMBERS),
         Scalar(UUID, "a UUID or its text", str, UUID),
-        Scalar(Decimal, "a Decimal, its text or a number", _finite_text, _finite, _NUMBERS),
+        Scalar(Decimal, "a Decimal, its text or a number", _finite_text, _finite, _NUMBERS, decimal_text),
     )
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number that JSON has. It travels as it is, so only keys of calls need this converter."""
+
+    kind: type
+    uses_database: ClassVar[bool] = False
+
+    def write(self, value: Any) -> Any:
+        """See Converter."""
+        return value
+
+    def read(self, value: Any) -> Any:
+        """See Converter."""
+        return value
+
+    def canonical(self, value: Any) -> Any:
+        """See Converter."""
+        return number_as(self.kind, value)
+
+
+#: For keys of calls.
+CANONICAL_SCALARS: Mapping[type, Converter] = {
+    **SCALAR_CONVERTERS,
+    **{kind: Number(kind) for kind in (int, float, bool)},
+}
+
+
 _JSON_SCALARS = frozenset({bool, float, int, str})
+_JSON_TYPES = (*_JSON_SCALARS, list, dict, types.NoneType)
 
 
 def _of_enum(kind: type[Enum]) -> Converter | None:
@@ -135,6 +180,10 @@ class Nullable:
         """See Converter."""
         return None if value is None else self.inner.read(value)
 
+    def canonical(self, value: Any) -> Any:
+        """See Converter."""
+        return None if value is None else self.inner.canonical(value)
+
 
 @dataclass(frozen=True, slots=True)
 class Items:
@@ -163,6 +212,10 @@ class Items:
             return self.make(self.inner.read_all(self._checked(value)))
         return self.make(_at(f"[{n}]", self.inner.read, each) for n, each in enumerate(self._checked(value)))
 
+    def canonical(self, value: Any) -> Any:
+        """See Converter."""
+        return [each if self.inner is None else self.inner.canonical(each) for each in self._checked(value)]
+
     @staticmethod
     def _checked(value: Any) -> Sequence[Any]:
         if not isinstance(value, (list, tuple)):
@@ -188,6 +241,10 @@ class FixedTuple:
     def read(self, value: Any) -> Any:
         """See Converter."""
         return tuple(self._converted(value, "read"))
+
+    def canonical(self, value: Any) -> Any:
+        """See Converter."""
+        return self._converted(value, "canonical")
 
     def _converted(self, value: Any, way: str) -> list[Any]:
         if not isinstance(value, (list, tuple)):
@@ -217,6 +274,10 @@ class Values:
         """See Converter."""
         return {key: _at(f"[{key!r}]", self.inner.read, each) for key, each in self._checked(value).items()}
 
+    def canonical(self, value: Any) -> Any:
+        """See Converter."""
+        return {key: self.inner.canonical(each) for key, each in self._checked(value).items()}
+
     @staticmethod
     def _checked(value: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
@@ -245,6 +306,26 @@ class Fields:
     def read(self, value: Any) -> Any:
         """See Converter."""
         return self._made(self._converted(value, "read"))
+
+    def canonical(self, value: Any) -> Any:
+        """See Converter."""
+        found = self._converted(value, "canonical")
+        return dict(self._left_out(found)) | found
+
+    def _left_out(self, found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield the fields that an object of JSON leaves out, with the canonical JSON of their defaults."""
+        for each in dataclasses.fields(self.kind):
+            if each.name not in self.inner or each.name in found:
+                continue
+            default = each.default if each.default_factory is MISSING else each.default_factory()
+            if each.default_factory is not MISSING and default != each.default_factory():
+                continue  # a new value each time, such as an id
+            of = self.inner[each.name]
+            if of is None and isinstance(default, _JSON_TYPES):
+                yield each.name, default
+            with suppress(WrongValue):  # a default that is no value of its annotation
+                if of is not None:
+                    yield each.name, of.canonical(of.write(default))
 
     def _made(self, found: dict[str, Any]) -> Any:
         try:
@@ -284,38 +365,47 @@ def _at(place: str, convert: Callable[[Any], Any], value: Any) -> Any:
 # -- From annotations --------------------------------------------------------------------------------------------------
 
 
-def converter_of(hint: Any, made: dict[type, Fields] | None = None) -> Converter | None:
-    """Return the converter of an annotation; None where values travel as they are.
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The converters that exist while that of an annotation is made."""
 
-    `made` has the dataclasses around it, which may contain themselves.
-    """
-    made = {} if made is None else made
+    scalars: Mapping[type, Converter]
+    #: The dataclasses around it, which may contain themselves.
+    dataclasses: dict[type, Fields] = field(default_factory=dict)
+
+
+def converter_of(hint: Any, scalars: Mapping[type, Converter] = SCALAR_CONVERTERS) -> Converter | None:
+    """Return the converter of an annotation; None where values travel as they are."""
+    return _converter_of(hint, _Known(scalars))
+
+
+def _converter_of(hint: Any, known: _Known) -> Converter | None:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated or isinstance(hint, NewType):
-        return converter_of(arguments[0] if arguments else hint.__supertype__, made)
+        return _converter_of(arguments[0] if arguments else hint.__supertype__, known)
     if hasattr(hint, "__value__") and type(hint).__name__ == "TypeAliasType":  # `type Day = date`, Python 3.12
-        return converter_of(hint.__value__, made)
+        return _converter_of(hint.__value__, known)
     if origin in (Union, types.UnionType):
         others = [each for each in arguments if each is not type(None)]
-        inner = converter_of(others[0], made) if len(others) == 1 else None
+        inner = _converter_of(others[0], known) if len(others) == 1 else None
         return None if inner is None else Nullable(inner)
     if hint is tuple or origin is tuple:
-        return _of_tuple(arguments, made)
+        return _of_tuple(arguments, known)
     if isinstance(origin, type) and len(arguments) in (1, 2):
-        return _of_container(origin, arguments, made)
-    return _of_class(hint, made) if isinstance(hint, type) else None
+        return _of_container(origin, arguments, known)
+    return _of_class(hint, known) if isinstance(hint, type) else None
 
 
-def _of_tuple(arguments: Sequence[Any], made: dict[type, Fields]) -> Converter:
+def _of_tuple(arguments: Sequence[Any], known: _Known) -> Converter:
     if not arguments:
         return Items(tuple, None)
     if len(arguments) == 2 and arguments[1] is ...:
-        return Items(tuple, converter_of(arguments[0], made))
-    return FixedTuple([converter_of(each, made) for each in arguments])
+        return Items(tuple, _converter_of(arguments[0], known))
+    return FixedTuple([_converter_of(each, known) for each in arguments])
 
 
-def _of_container(origin: type, arguments: Sequence[Any], made: dict[type, Fields]) -> Converter | None:
-    inner = converter_of(arguments[-1], made)
+def _of_container(origin: type, arguments: Sequence[Any], known: _Known) -> Converter | None:
+    inner = _converter_of(arguments[-1], known)
     if inner is None or origin.__module__ not in ("builtins", "collections.abc"):  # a project's own class
         return None
     if len(arguments) == 2:
@@ -323,9 +413,9 @@ def _of_container(origin: type, arguments: Sequence[Any], made: dict[type, Field
     return Items(list, inner) if issubclass(list, origin) else None
 
 
-def _of_class(kind: type, made: dict[type, Fields]) -> Converter | None:
-    if kind in SCALAR_CONVERTERS:
-        return SCALAR_CONVERTERS[kind]
+def _of_class(kind: type, known: _Known) -> Converter | None:
+    if kind in known.scalars:
+        return known.scalars[kind]
     if issubclass(kind, Enum):
         return _of_enum(kind)
     if issubclass(kind, Model):
@@ -333,20 +423,20 @@ def _of_class(kind: type, made: dict[type, Fields]) -> Converter | None:
     if kind.__module__.startswith(_LIBRARIES):
         return None
     if dataclasses.is_dataclass(kind):
-        return made[kind] if kind in made else _of_dataclass(kind, made)
+        return known.dataclasses[kind] if kind in known.dataclasses else _of_dataclass(kind, known)
     if callable(getattr(kind, "model_validate", None)) and callable(getattr(kind, "model_dump", None)):
         return Validated(kind)
     return None
 
 
-def _of_dataclass(kind: type, made: dict[type, Fields]) -> Converter | None:
-    found = made[kind] = Fields(kind)
+def _of_dataclass(kind: type, known: _Known) -> Converter | None:
+    found = known.dataclasses[kind] = Fields(kind)
     try:
         hints = get_type_hints(kind)
     except Exception:  # a name that exists only for type checkers
         hints = {}
     own = [each for each in dataclasses.fields(kind) if each.init]
-    found.inner = {each.name: converter_of(hints.get(each.name), made) for each in own}
+    found.inner = {each.name: _converter_of(hints.get(each.name), known) for each in own}
     found.required = frozenset(each.name for each in own if each.default is MISSING is each.default_factory)
     found.uses_database = any(each.uses_database for each in found.inner.values() if each is not None)
     return found

@@ -62,6 +62,10 @@ class InstanceConverter:
                 raise MissingObject(f"{self._label}:{key} does not exist any more")
         return [rows[key] for key in keys]
 
+    def canonical(self, value: Any) -> Any:
+        """Return the name of an instance, also for a key that is a number."""
+        return f"{self._label}:{self._key(value)}"
+
     @property
     def _label(self) -> str:
         return self.kind._meta.label_lower

@@ -20,11 +20,15 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from .arguments import Called, signature_of
-from .converters import Converter, Nullable, converter_of
+from .converters import CANONICAL_SCALARS, SCALAR_CONVERTERS, Converter, Nullable, converter_of
 from .wrong_value import WrongValue
 
 Function = Callable[..., Any]
+#: A function written in C; a name that exists only for type checkers, Python 3.14.
+_NO_SIGNATURE = (ValueError, NameError)
 Converted = tuple[list[Any], dict[str, Any]]
+#: Of the name of an argument, its converter and its value.
+Convert = Callable[[str, Converter | None, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +53,14 @@ class TypedArguments:
 
         Raises WrongValue, which names the argument.
         """
-        return self._converted(args, kwargs, given, "write")
+        return self._converted(args, kwargs, given, _written)
 
     def read(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, given: int) -> Converted:
         """Return the arguments for the function; the first `given` ones of it are not among them.
 
         Raises WrongValue, which names the argument, and MissingObject.
         """
-        return self._converted(args, kwargs, given, "read")
+        return self._converted(args, kwargs, given, _read)
 
     async def aread(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, given: int) -> Converted:
         """See read(); asks the database in the thread that async code has for it."""
@@ -64,21 +68,46 @@ class TypedArguments:
             return await sync_to_async(self.read)(args, kwargs, given=given)
         return self.read(args, kwargs, given=given)
 
-    def _converted(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, way: str) -> Converted:
+    def canonical(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, given: int) -> Converted:
+        """Return the JSON of a call in the form that is the same for equal values.
+
+        Values that do not fit their annotation are returned as they are: the call will fail where it runs.
+        """
+        return self._converted(args, kwargs, given, _canonical)
+
+    def canonical_default(self, name: str, value: Any) -> Any:
+        """Return the canonical JSON of a parameter's default."""
+        converter = self.by_name.get(name) or dict(self.by_position).get(name)
+        with suppress(WrongValue):
+            return value if converter is None else converter.canonical(converter.write(value))
+        return value
+
+    def _converted(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int, convert: Convert) -> Converted:
         places, known = self.by_position[given:], len(self.by_position) - given
-        found = [_converted(name, of, each, way) for (name, of), each in zip(places, args, strict=False)]
-        found += [_converted(str(known + n + 1), self.rest, each, way) for n, each in enumerate(args[max(known, 0) :])]
-        named = {
-            name: _converted(name, self.by_name.get(name, self.others), each, way) for name, each in kwargs.items()
-        }
+        found = [convert(name, of, each) for (name, of), each in zip(places, args, strict=False)]
+        found += [convert(str(known + n + 1), self.rest, each) for n, each in enumerate(args[max(known, 0) :])]
+        named = {name: convert(name, self.by_name.get(name, self.others), each) for name, each in kwargs.items()}
         return found, named
 
 
-def _converted(name: str, converter: Converter | None, value: Any, way: str) -> Any:
-    if converter is None:
-        return value
+def _written(name: str, converter: Converter | None, value: Any) -> Any:
+    return value if converter is None else _named(name, converter.write, value)
+
+
+def _read(name: str, converter: Converter | None, value: Any) -> Any:
+    return value if converter is None else _named(name, converter.read, value)
+
+
+def _canonical(_name: str, converter: Converter | None, value: Any) -> Any:
+    with suppress(WrongValue, RecursionError):
+        return value if converter is None else converter.canonical(value)
+    return value
+
+
+def _named(name: str, convert: Callable[[Any], Any], value: Any) -> Any:
+    """Return a value converted. Raises WrongValue, which names the argument."""
     try:
-        return getattr(converter, way)(value)
+        return convert(value)
     except WrongValue as error:
         shown = name if name.isdecimal() else repr(name)
         raise WrongValue.text(f"argument {shown}{error.place} {error}") from error.__cause__
@@ -100,25 +129,37 @@ class Types:
 def types_of(function: Function) -> Types:
     """Return what the annotations of a function say."""
     try:
-        parameters = signature_of(function).parameters.values()
-    except (ValueError, NameError):  # written in C; a name that exists only for type checkers, Python 3.14
+        arguments = _arguments_of(function, SCALAR_CONVERTERS)
+    except _NO_SIGNATURE:
         return Types()
-    hints = _hints(function)
-    made = {p.name: _of_parameter(p, hints.get(p.name)) for p in parameters}
-    returned = converter_of(hints.get("return"))
+    returned = converter_of(_hints(function).get("return"))
     if returned is not None and returned.uses_database:
         returned = None  # a result can be read without the database
+    return Types(arguments, returned)
+
+
+@cache
+def types_in_keys(function: Function) -> TypedArguments | None:
+    """Return the converters of a function's arguments for keys of its calls, in which numbers have one, too."""
+    try:
+        return _arguments_of(function, CANONICAL_SCALARS)
+    except _NO_SIGNATURE:
+        return None
+
+
+def _arguments_of(function: Function, scalars: Mapping[type, Converter]) -> TypedArguments | None:
+    parameters, hints = signature_of(function).parameters.values(), _hints(function)
+    made = {p.name: _of_parameter(p, hints.get(p.name), scalars) for p in parameters}
     if not any(made.values()):
-        return Types(None, returned)
+        return None
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     variable = {p.kind: made[p.name] for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    arguments = TypedArguments(
+    return TypedArguments(
         [(p.name, made[p.name]) for p in parameters if p.kind in positional],
         {p.name: made[p.name] for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)},
         variable.get(inspect.Parameter.VAR_POSITIONAL),
         variable.get(inspect.Parameter.VAR_KEYWORD),
     )
-    return Types(arguments, returned)
 
 
 def types_of_task(task: Called) -> Types:
@@ -161,8 +202,8 @@ def as_returned(task: Called, value: Any) -> Any:
         return value
 
 
-def _of_parameter(parameter: inspect.Parameter, hint: Any) -> Converter | None:
-    found = converter_of(hint)
+def _of_parameter(parameter: inspect.Parameter, hint: Any, scalars: Mapping[type, Converter]) -> Converter | None:
+    found = converter_of(hint, scalars)
     return Nullable(found) if found is not None and parameter.default is None else found
 
 

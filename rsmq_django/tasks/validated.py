@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
+from .canonical import canonical_dump
 from .wrong_value import WrongValue
 
 #: Where an object of Pydantic has its values.
@@ -25,6 +26,18 @@ class Validated:
         if type(value) is not self.kind:  # what a subclass has in addition would be lost
             self.read(value)
             return value
+        return self._json_of(value)
+
+    def canonical(self, value: Any) -> Any:
+        """See Converter."""
+        first, second = self._canonical(value), self._canonical(value)
+        return first if first == second else value  # the class fills in a new value each time, such as an id
+
+    def _canonical(self, value: Any) -> Any:
+        found = self.read(value)
+        return canonical_dump(self._json_of(found), found.model_dump(mode="python", round_trip=True, warnings=False))
+
+    def _json_of(self, value: Any) -> Any:
         try:
             return self._written(value, by_alias=True)
         except WrongValue:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from rsmq_django.tasks import Unique
 from rsmq_django.tasks.converters import converter_of
 from rsmq_django.testing import private_queues
 from rsmq_django.testing.kit import Kit
@@ -211,3 +213,55 @@ def test_the_task_gets_the_object_and_the_sender_the_error(queues: Kit):
     assert got == [Renamed(Secret=9)]
     result.refresh()
     assert result.return_value == Renamed(Secret=9)
+
+
+class Event(BaseModel):
+    at: datetime | None = None
+    prices: dict[str, Decimal] = {}
+    tags: set[str] = set()
+    lines: list[Total] = []
+    key: UUID | None = None
+    count: int = Field(default=1, alias="Count")
+
+
+class Numbered(BaseModel):
+    number: UUID = Field(default_factory=uuid4)
+    count: int = 1
+
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+KEY = UUID("7f3c1c1e-6f0d-4e8e-9a4e-0d5a1f2b3c4d")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (
+            Event,
+            [Event(at=NOON), Event(at=NOON.astimezone(ZoneInfo("Asia/Tokyo"))), {"at": "2026-11-23T13:00:00+01:00"}],
+        ),
+        (Event, [Event(prices={"a": Decimal("1.0")}), Event(prices={"a": Decimal(1)}), {"prices": {"a": 1}}]),
+        (Event, [Event(lines=[Total(price=Decimal("1.0"))]), {"lines": [{"price": "1.00"}], "Count": 1.0}]),
+        (Event, [Event(key=KEY), {"key": str(KEY).upper()}]),
+        (Event, [{"tags": list(tags)} for tags in ("abcdefgh", "hgfedcba", "badcfehg")]),
+        (Numbered, [{"count": 1}, {"count": 1}]),
+        (Login, [{"password": "a"}, {"password": "a"}]),
+    ],
+)
+def test_calls_with_equal_objects_are_equal(kind: type[BaseModel], values: list[Any]):
+    def work(value: Any) -> None: ...
+
+    work.__annotations__["value"] = kind
+    converter = converter_of(kind)
+    assert converter is not None
+    written = [json.loads(json.dumps(converter.write(each))) for each in values]
+
+    assert len({Unique().digest(work, "shop.work", [each], {}) for each in written}) == 1
+
+
+def test_the_key_of_an_object_is_that_of_its_json_where_there_is_only_one():
+    converter = converter_of(Event)
+    assert converter is not None
+    written = converter.write(Event(at=NOON, prices={"a": Decimal("1.5")}, tags={"a"}, key=KEY))
+
+    assert converter.canonical(written) == written
