@@ -15,11 +15,11 @@ from rsmq_django.outbox.inbox import run_once
 from rsmq_django.outbox.models import InboxEntry, OutboxMessage
 from rsmq_django.outbox.relay import prune
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Task, fixed
+from rsmq_django.tasks import Task, Workflow, call, fixed, group
 from tests.outbox.conftest import LEDGER
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, the_dead_letter, work
+from tests.worker.workshop import Configure, dead_letters, declare, the_dead_letter, work
 
 
 @pytest.fixture
@@ -70,6 +70,52 @@ def test_repeat_does_nothing_and_returns_the_result_of_the_first_run(add_group: 
     assert groups() == ["team"]
     assert add_group.get_result(result.id).return_value == first
     assert InboxEntry.objects.using(LEDGER).get().task_id == result.id
+
+
+@pytest.fixture
+def add_group_after_others(configure: Configure, database: dict[str, Any], called: list[str]) -> Task[..., Any]:
+    configure(on_commit=LEDGER)
+
+    @declare(once=True)
+    def add_group(results: list[int]) -> int:
+        called.append("team")
+        return Group.objects.using(LEDGER).create(name="team").pk
+
+    return add_group  # type: ignore[no-any-return]
+
+
+def forget_workflow(server: PrivateServer, workflow: Workflow) -> None:
+    """Delete a workflow, as its expiry does."""
+    server.redis.delete(*server.redis.keys(f"rsmq::workflow:{workflow.id}*"))
+
+
+def test_repeat_of_a_callback_succeeds_after_its_workflow_has_expired(
+    add_group_after_others: Task, called: list[str], server: PrivateServer
+):
+    workflow = group([], then=call(add_group_after_others)).enqueue()
+    message = get_queue("default").receive(visibility_timeout_s=0)
+    work()
+    task_id = InboxEntry.objects.using(LEDGER).get().task_id
+    first = add_group_after_others.get_result(task_id).return_value
+    forget_workflow(server, workflow)
+
+    deliver_again(message.body)
+    work()
+
+    result = add_group_after_others.get_result(task_id)
+    assert (result.status, result.return_value) == ("SUCCESSFUL", first)
+    assert called == ["team"] and dead_letters() == []
+
+
+def test_callback_that_has_not_run_is_a_dead_letter_when_its_workflow_has_expired(
+    add_group_after_others: Task, called: list[str], server: PrivateServer
+):
+    forget_workflow(server, group([], then=call(add_group_after_others)).enqueue())
+
+    work()
+
+    assert the_dead_letter()[1]["reason"] == "workflow_gone"
+    assert called == [] and not InboxEntry.objects.using(LEDGER).exists()
 
 
 def test_failed_attempt_leaves_nothing_behind_and_is_repeated(add_group: Task, called: list[str]):

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 from asgiref.sync import sync_to_async
@@ -31,7 +32,7 @@ from ..delivery import AttemptState
 from .coroutine_limits import within
 from .interrupt import call_interruptibly
 from .typed_arguments import aread_arguments, as_json_of_return, read_arguments
-from .workflow import atake_argument, take_argument
+from .workflow import WorkflowGone, atake_argument, take_argument
 
 
 @dataclass(slots=True)
@@ -62,9 +63,8 @@ def result_of(attempt: AttemptState) -> Result:
         close_stale_connections()
         if limit is not None:
             limit.begin()
-        if attempt.takes_from is not None:
-            take_argument(attempt)
-        value = call_interruptibly(_call_surrounded, attempt)
+        call = _call_surrounded if attempt.takes_from is None else _call_with_argument(attempt)
+        value = call_interruptibly(call, attempt)
         return RETURNED_NOTHING if value is None else Returned(value)
     except BaseException as error:  # a task may raise anything; the worker continues
         return Raised(error)
@@ -164,6 +164,28 @@ def _call_plain(attempt: AttemptState) -> Any:
     if _Forks.count != forks:
         _end_copy(None)
     return value
+
+
+def _call_with_argument(attempt: AttemptState) -> Callable[[AttemptState], Any]:
+    """Read the argument from the workflow, and return what to call then. Raises as take_argument()."""
+    assert attempt.handler is not None
+    try:
+        take_argument(attempt)
+    except WorkflowGone as error:
+        if not attempt.handler.options.once:
+            raise
+        return partial(_value_of_earlier_run, error)
+    return _call_surrounded
+
+
+def _value_of_earlier_run(gone: WorkflowGone, attempt: AttemptState) -> Any:
+    """Return what an earlier run of a call with `once=True` returned. Raises WorkflowGone if there was none."""
+    from ...outbox.inbox import run_once
+
+    def without_argument() -> NoReturn:
+        raise gone
+
+    return run_once(attempt.task_id, attempt.path, without_argument)
 
 
 async def _acall_with_argument(attempt: AttemptState) -> Any:
