@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -200,6 +201,19 @@ def working(*queue_names: str, **options: Any) -> Iterator[Worker]:
             worker.stop(within_s=60)
         thread.join(120)
         assert not thread.is_alive(), "the worker did not stop"
+
+
+def a_child(worker_id: str) -> Any:
+    """Return what a supervisor's records need of a process."""
+    shared_state = SimpleNamespace(running_since=dict, is_paused=False, use=None)
+    return SimpleNamespace(
+        worker_id=worker_id,
+        pid=1,
+        started_at=0.0,
+        asked_to_stop=False,
+        shared_state=shared_state,
+        ask_for=lambda what: None,
+    )
 
 
 def run_apart(runnable: Runnable) -> None:

@@ -84,28 +84,31 @@ class Heard(NamedTuple):
     order: str
     #: Time of the request for its stacks.
     stacks_wanted: str
+    #: Whether the server has lost the names of its queues, which were left out: nothing was stored.
+    lacks_names: bool = False
 
 
-def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[Heard]:
+def describe(namespace: str, worker_id: str, record: ProcessRecord, *, with_names: bool = True) -> Call[Heard]:
     """Return the call that stores a record, and reads the last command to the process.
 
-    A command is a word of ORDERS and its time: `"stop 1780000000000"`. It is read again until it expires.
+    Without names, those of its queues stay as they were stored last: there may be thousands. A command is a word of
+    ORDERS and its time: `"stop 1780000000000"`. It is read again until it expires.
     """
     lines = "\n".join(f"{each.message_id} {each.run_ms}" for each in record.running[:MAX_RUNNING])
-    fields: Mapping[str, Argument] = {
+    fields: dict[str, Argument] = {
         "host": record.host,
         "pid": record.pid,
         "version": record.version,
         "age_ms": record.age_ms,
         "memory_bytes": "" if record.memory_bytes is None else record.memory_bytes,
         "state": record.state,
-        "queues": "\n".join(record.queues),
-        "reliable": "\n".join(record.reliable),
         "tasks": record.tasks,
         "running": lines,
         "slots": "\n".join(f"{each.kind} {each.busy} {each.total}" for each in record.slots),
     }
-    args: list[Argument] = [KEEP_RECORD_S]
+    if with_names:
+        fields |= {"queues": "\n".join(record.queues), "reliable": "\n".join(record.reliable)}
+    args: list[Argument] = [KEEP_RECORD_S, int(with_names)]
     for name, value in fields.items():
         args += (name, value)
     keys = (
@@ -113,9 +116,7 @@ def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[Hear
         order_key(namespace, worker_id),
         stack_request_key(namespace, worker_id),
     )
-    return Call(
-        "tasks/worker/describe", keys, tuple(args), lambda reply: Heard(*map(bytes.decode, reply)), repeatable=True
-    )
+    return Call("tasks/worker/describe", keys, tuple(args), _read_heard, repeatable=True)
 
 
 def give_order(namespace: str, worker_id: str, order: Order) -> Call[bool]:
@@ -159,6 +160,11 @@ def held_in(namespace: str, worker_id: str) -> Call[dict[str, str]]:
 def read_slice(inflight_key: str, cursor: bytes, read: Callable[[Slice], T]) -> Call[T]:
     """Return the call that reads a slice of a worker's record of leases, whose fields are batches."""
     return Call("HSCAN", (inflight_key,), (cursor, "COUNT", 50), read, repeatable=True)
+
+
+def _read_heard(reply: tuple[bytes, bytes, int]) -> Heard:
+    order, request, lacks_names = reply
+    return Heard(order.decode(), request.decode(), bool(lacks_names))
 
 
 def _record(now_ms: int, words: list[bytes]) -> ProcessRecord:

@@ -44,6 +44,8 @@ class ProcessControl:
         self._obeyed: dict[tuple[Client, str], str] = {}
         #: The same of requests for stacks.
         self._asked: dict[tuple[Client, str], str] = {}
+        #: The names of queues that each server has in the record of each worker.
+        self._named: dict[tuple[Client, str], tuple[tuple[str, ...], ...]] = {}
         #: The names of this project's tasks; they are imported before the first process begins.
         self._tasks = ""
         #: Servers whose other workers were compared with this one.
@@ -58,19 +60,27 @@ class ProcessControl:
         names = tuple(queues), tuple(reliable)
         for child in children:
             child.ask_for(USE)  # for the next record: the answer takes a moment
-        calls = [describe(client.namespace, child.worker_id, self._record(child, *names)) for child in children]
         alive = {child.worker_id for child in children}
         self._obeyed = {key: order for key, order in self._obeyed.items() if key[1] in alive}
         self._asked = {key: request for key, request in self._asked.items() if key[1] in alive}
-        replies = yield calls
-        for child, reply in zip(children, replies, strict=True):
-            order, request = raise_or_return(reply)
+        self._named = {key: queues for key, queues in self._named.items() if key[1] in alive}
+        records = [(child.worker_id, self._record(child, *names)) for child in children]
+        replies = yield [
+            describe(client.namespace, *each, with_names=self._named.get((client, each[0])) != names)
+            for each in records
+        ]
+        heard = [raise_or_return(reply) for reply in replies]
+        for child, (order, request, _) in zip(children, heard, strict=True):
             if request and request != self._asked.get((client, child.worker_id)):
                 self._asked[client, child.worker_id] = request
                 child.ask_for(STACKS)
             if order and order != self._obeyed.get((client, child.worker_id)):
                 self._obeyed[client, child.worker_id] = order
                 self._carry_out(child, order.partition(" ")[0])
+        if lost := [record for record, each in zip(records, heard, strict=True) if each.lacks_names]:
+            for reply in (yield [describe(client.namespace, *each) for each in lost]):
+                raise_or_return(reply)
+        self._named |= {(client, worker_id): names for worker_id, _ in records}
         if children and client not in self._compared:
             self._compared.add(client)
             self._compare_tasks(client, alive)

@@ -40,7 +40,7 @@ def worker(client: Client) -> str:
 
 
 def test_a_record_is_read_unchanged_and_its_age_grows(client: Client, server: PrivateServer):
-    assert client.run(describe("rsmq", "w1", RECORD)) == ("", "")
+    assert client.run(describe("rsmq", "w1", RECORD)) == ("", "", False)
 
     found = client.run(read_processes("rsmq", ["w1", "unknown"]))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import string
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from tests.redis_server import PrivateServer
 from tests.support import pass_time
 from tests.worker.workshop import (
     Configure,
+    a_child,
     dead_letters,
     declare,
     new_worker,
@@ -224,18 +224,6 @@ def a_worker_is_there(worker_id: str, *, tasks: str, queues: tuple[str, ...] = (
     client = get_client()
     client.run(heartbeat_call(client, [worker_id]))
     client.run(describe("rsmq", worker_id, ProcessRecord("host", 7, "1", 0, None, "working", queues, (), tasks=tasks)))
-
-
-def a_child(worker_id: str) -> Any:
-    shared_state = SimpleNamespace(running_since=dict, is_paused=False, use=None)
-    return SimpleNamespace(
-        worker_id=worker_id,
-        pid=1,
-        started_at=0.0,
-        asked_to_stop=False,
-        shared_state=shared_state,
-        ask_for=lambda what: None,
-    )
 
 
 @pytest.mark.parametrize(
