@@ -42,6 +42,7 @@ LONGEST_NOTE = 500
 DAY_S = 86_400
 #: Statuses after which nothing changes.
 ENDS = ("SUCCESSFUL", "FAILED", "UNKNOWN")
+EVENTS = "text/event-stream"
 #: Nothing on the way may collect or compress events.
 HEADERS = {"X-Accel-Buffering": "no", "Content-Encoding": "identity"}
 
@@ -136,9 +137,10 @@ def task_progress(request: HttpRequest, signed: str) -> HttpResponseBase:
     task_id = _read_address(signed)
     if isinstance(task_id, HttpResponse):
         return task_id
-    if isinstance(request, ASGIRequest) and "text/event-stream" in request.headers.get("Accept", ""):
-        events = _events(task_id, get_language())
-        return StreamingHttpResponse(events, content_type="text/event-stream", headers=HEADERS)
+    if isinstance(request, ASGIRequest) and EVENTS in request.headers.get("Accept", ""):
+        if request.method == "HEAD":
+            return HttpResponse(content_type=EVENTS, headers=HEADERS)
+        return StreamingHttpResponse(_events(task_id, get_language()), content_type=EVENTS, headers=HEADERS)
     try:
         return JsonResponse(shown(find_state(task_id)))
     except RsmqError:

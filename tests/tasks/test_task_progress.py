@@ -221,6 +221,16 @@ async def test_a_stream_has_an_event_for_each_change_and_ends_with_the_task(proj
 
 
 @pytest.mark.usefixtures("browser")
+async def test_head_of_a_stream_has_its_headers_and_begins_none(project: Configure):
+    address = address_of(declare(import_pages).enqueue(1).id, expires_in_s=60)
+    stream: Any = await AsyncClient().get(address, headers=EVENTS)
+    answer: Any = await AsyncClient().head(address, headers=EVENTS)
+
+    assert not answer.streaming and answer.content == b""
+    assert (answer.status_code, dict(answer.items())) == (200, dict(stream.items()))
+
+
+@pytest.mark.usefixtures("browser")
 async def test_a_stream_keeps_the_language_of_its_request(project: Configure):
     result = declare(import_pages).enqueue(1)
     with override("de"):
