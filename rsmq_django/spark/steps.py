@@ -9,10 +9,14 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from ..core.errors import BrokenQueue, PermissionDenied
+from ..core.keys import events_key
+from ..core.transport.streams import name_log
 from .anomalies import WEEKS, HourMetrics, find_anomalies
 from .burn import PERIOD, WINDOWS_S, budget_left, burn, read_objectives
 from .capacity import Advice, advise
@@ -128,9 +132,15 @@ def snapshot(config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
     """
     depths: dict[str, dict[str, Any]] = {}
     taken: list[dt.datetime] = []
+    sources, logs = config.sources(), set[str]()
 
     def count(given: Options) -> None:
         reader = QueueSnapshot(given)
+        log = _log_of(reader) if len(sources) > 1 else ""
+        if log and log in logs:
+            reader.server.close()
+            return  # the same namespace by another address
+        logs.add(log)
         now_us = reader.server.now_us()
         at = taken[0] if taken else dt.datetime.fromtimestamp(now_us / 1e6, dt.UTC)
         found = {queue: _no_messages(at, queue) for queue in queues or reader.all_queues()}
@@ -142,13 +152,20 @@ def snapshot(config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
         taken.append(at)
         _add_depths(depths, found)
 
-    failure = on_each(config.sources(), count, queue=",".join(queues))
+    failure = on_each(sources, count, queue=",".join(queues))
     if taken:
         config.find_lake().append(DEPTH, taken[0].date(), [depths[queue] for queue in sorted(depths)])
     if failure:
         raise failure
     rows_in = sum(row["waiting"] + row["delayed"] + row["in_flight"] for row in depths.values())
     return StepResult(rows_in, len(depths), 1)
+
+
+def _log_of(reader: QueueSnapshot) -> str:
+    """Return the identity of a namespace's log of events; "" without a log, and for one that cannot be read."""
+    with suppress(BrokenQueue, PermissionDenied):
+        return reader.server.run(name_log(events_key(reader.options.namespace)))
+    return ""
 
 
 def _no_messages(at: dt.datetime, queue: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -181,6 +182,25 @@ def test_queues_of_all_connections_are_in_the_snapshot_and_the_archive_of_dead_l
     assert newest["waiting"] == first["waiting"] + 1
     assert newest["body_bytes"] == first["body_bytes"] + len("in the shard")
     assert lake.open(DEAD_LETTERS).read()["dead_queue"].to_pylist().count(letters.name) == first["waiting"]
+
+
+def test_a_namespace_with_two_addresses_is_counted_once(
+    config: JobConfig, lake: Lake, mail: Queue, server: PrivateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    mail.send_many(["one", "two"])
+    server.redis.xadd("rsmq::events", {"event": "succeeded"})
+    other = tmp_path / "other.sock"
+    other.symlink_to(server.url.removeprefix("unix://"))
+    monkeypatch.setenv("OTHER", f"unix://{other}")
+    in_shard = Queue(mail.name, Client(mail.client.connection, namespace="rsmq-1"))
+    in_shard.create()
+    in_shard.send("in the shard")
+    logs = {"other": {"urlEnv": "OTHER", "ns": "rsmq"}, "other.1": {"urlEnv": "OTHER", "ns": "rsmq-1"}}
+
+    steps.snapshot(replace(config, logs=logs))
+
+    (row,) = lake.open(DEPTH).read().to_pylist()
+    assert row["waiting"] == 3
 
 
 def depth_of(config: JobConfig, lake: Lake, queue: str) -> dict[str, Any]:
