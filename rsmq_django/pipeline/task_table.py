@@ -172,9 +172,17 @@ def download(form: str, rows: Sequence[Row], asked: Range) -> HttpResponse:
     return response
 
 
+#: What spreadsheets take for the beginning of a formula, or leave out before one; the wide ones in Japanese programs.
+_FORMULA = (
+    *("=", "+", "-", "@", "\t", "\r", "\n"),
+    *("\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}"),
+    *("\N{FULLWIDTH HYPHEN-MINUS}", "\N{FULLWIDTH COMMERCIAL AT}"),
+)
+
+
 def _cell(value: Any) -> Any:
     """Return a value of which no spreadsheet makes a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def download_links(request: HttpRequest) -> list[tuple[str, str]]:

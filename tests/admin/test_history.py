@@ -2,6 +2,7 @@
 
 import csv
 import datetime as dt
+import io
 import sys
 import time
 from collections.abc import Callable
@@ -274,6 +275,16 @@ def test_tasks_are_downloaded_as_they_are_shown(browser: Browser, history: None)
     assert float(values["run_p99_ms"]) > 0
     assert as_csv["Content-Disposition"] == 'attachment; filename="tasks.csv"'
     assert [task["task"] for task in as_json["tasks"]] == ["=cmd()", "shop.ship"]
+
+
+@pytest.mark.parametrize("first", [*"=+-@\t\r\n", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}"])
+def test_no_cell_of_a_downloaded_table_is_a_formula(browser: Browser, history: None, first: str):
+    TaskDay.objects.filter(task="shop.pay").update(task=f"{first}1+1,shop.pay")
+
+    as_csv = browser.get(TASKS, {"q": "pay", "format": "csv"}).content.decode()
+
+    header, row = csv.reader(io.StringIO(as_csv, newline=""))
+    assert dict(zip(header, row, strict=True))["task"] == f"'{first}1+1,shop.pay"
 
 
 def test_page_of_many_tasks_needs_few_queries(browser: Browser, history: None, django_assert_max_num_queries: Any):
