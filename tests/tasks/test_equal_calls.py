@@ -19,6 +19,7 @@ from rsmq_django.tasks.lanes import lane_of_call, lane_of_later_call
 from rsmq_django.tasks.limits import keys_of_limit
 from rsmq_django.tasks.shards import ShardKey
 from rsmq_django.tasks.typed_arguments import as_sent
+from tests.tasks.test_typed_arguments import Parcel
 from tests.worker.workshop import Configure, declare
 
 HERE = timezone(timedelta(hours=2))
@@ -93,6 +94,7 @@ EQUAL: list[tuple[Any, list[Any]]] = [
         ],
     ),
     (list[Line], [[LINE], [{"price": "1.50", "key": str(KEY)}]]),
+    (Parcel, [Parcel(3), {"weight": 3}]),
 ]
 #: Annotation, and values that the function would find different, or that the annotation does not explain.
 DIFFERENT: list[tuple[Any, list[Any]]] = [
