@@ -61,12 +61,12 @@ class Selection:
 
 
 def checked(model: Model, condition: Q) -> Q:
-    """Return the condition. Raises FieldDoesNotExist or FieldError when rows cannot be compared with it."""
+    """Return the condition. Raises FieldDoesNotExist, FieldError or ValidationError if rows cannot be compared."""
     for child in condition.children:
         if isinstance(child, Q):
             checked(model, child)
         elif isinstance(child, tuple):
-            _lookup(model, child[0])
+            _converted(*_lookup(model, child[0]), child[1])
         else:
             raise FieldError(f"{model._meta.label} lives in Redis and cannot be filtered with {child!r}")
     return condition
@@ -107,21 +107,23 @@ def equalities(model: Model, conditions: Sequence[Q]) -> tuple[dict[str, frozens
 def _equality(model: Model, child: Any) -> dict[str, frozenset[Any]]:
     path, value = child
     field, lookup = _lookup(model, path)
-    if lookup == "exact":
-        return {field.name: frozenset([field.to_python(value)])}
-    if lookup == "in":
-        return {field.name: frozenset(field.to_python(each) for each in value)}
+    converted = _converted(field, lookup, value)
+    if lookup in ("exact", "in"):
+        return {field.name: frozenset(converted if lookup == "in" else [converted])}
     return {}
 
 
 def _is_true(row: models.Model, child: Any) -> bool:
     path, value = child
     field, lookup = _lookup(type(row), path)
+    return LOOKUPS[lookup](getattr(row, field.attname), _converted(field, lookup, value))
+
+
+def _converted(field: models.Field[Any, Any], lookup: str, value: Any) -> Any:
+    """Return the value of a condition in the type of the field. Raises ValidationError if it has no such value."""
     if lookup == "in":
-        value = [field.to_python(each) for each in value]
-    elif lookup in TYPED:
-        value = field.to_python(value)
-    return LOOKUPS[lookup](getattr(row, field.attname), value)
+        return [field.to_python(each) for each in value]
+    return field.to_python(value) if lookup in TYPED else value
 
 
 def _lookup(model: Model, path: str) -> tuple[models.Field[Any, Any], str]:

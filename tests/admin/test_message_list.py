@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test import Client as Browser
@@ -100,6 +101,22 @@ def test_the_order_of_one_queue_can_be_reversed(browser: Browser, mail: Queue):
     page = browser.get(MESSAGES, {"queue": "mail", "o": column, "p": 2})
 
     assert [row.message_id for row in rows_of(page)] == ids[::-1][20:]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"receive_count": "many"},
+        {"receive_count__in": "1,many"},
+        {"visible_at__gt": "2026-99-99"},
+        {"size_bytes__exact": ""},
+    ],
+    ids=str,
+)
+def test_value_that_its_field_cannot_have_leads_back_to_the_list(browser: Browser, mail: Queue, query: dict[str, str]):
+    mail.send(b"x")
+
+    assert browser.get(MESSAGES, query).headers.get("location", "").endswith("?e=1")
 
 
 def test_odd_addresses_lead_back_to_the_list(browser: Browser, mail: Queue):
