@@ -11,7 +11,7 @@ within a second.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from .conf.schedules import Schedule, checked, from_json
 from .conf.settings import get_settings, project_zone
 from .core import Client
 from .core.errors import ScheduleConflict, ScheduleNotFound
-from .core.tasks.schedules import StoredEntry, list_entries, pause_entry, plan_entry, put_entry, remove_entry
+from .core.tasks.schedules import Listing, StoredEntry, list_entries, pause_entry, plan_entry, put_entry, remove_entry
 from .core.transport.call import Call
 from .queues import get_client
 from .tasks.compat import TaskResult
@@ -101,9 +101,8 @@ def add(name: str, task: Task[..., Any] | str, **options: Any) -> ListedSchedule
     use. For a signed or encrypted queue the entry is signed with its key.
     """
     entry = _new_entry(name, task, options)
-    alias = connection_of(entry)
-    client = get_client(alias)
-    now_ms = client.run(list_entries(client.namespace)).now_ms
+    found = {alias: client.run(list_entries(client.namespace)) for alias, client in _clients()}
+    client, now_ms = _place_for(entry, found)
     _check_put(name, client.run(_put(client, entry, seen="", next_ms=entry.timetable.after(now_ms))))
     return get(name)
 
@@ -111,8 +110,8 @@ def add(name: str, task: Task[..., Any] | str, **options: Any) -> ListedSchedule
 async def aadd(name: str, task: Task[..., Any] | str, **options: Any) -> ListedSchedule:
     """See add()."""
     entry = _new_entry(name, task, options)
-    client = get_client(connection_of(entry))
-    now_ms = (await client.arun(list_entries(client.namespace))).now_ms
+    found = {alias: await client.arun(list_entries(client.namespace)) for alias, client in _clients()}
+    client, now_ms = _place_for(entry, found)
     _check_put(name, await client.arun(_put(client, entry, seen="", next_ms=entry.timetable.after(now_ms))))
     return await aget(name)
 
@@ -235,6 +234,15 @@ def _new_entry(name: str, task: Task[..., Any] | str, options: dict[str, Any]) -
         raise ScheduleConflict(f"schedule {name!r} is declared in code; choose another name")
     task_of(entry)
     return entry
+
+
+def _place_for(entry: Schedule, found: Mapping[str, Listing]) -> tuple[Client, int]:
+    """Return the client and the server's time for a new entry. Raises ScheduleConflict for a name in use elsewhere."""
+    own = connection_of(entry)
+    for alias, listing in found.items():
+        if alias != own and entry.name in listing.entries:
+            raise ScheduleConflict(f"schedule {entry.name!r} already exists, on the connection {alias!r}")
+    return get_client(own), found[own].now_ms
 
 
 def _change_call(found: _Found, options: dict[str, Any]) -> Call[int]:

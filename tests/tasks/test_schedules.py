@@ -176,6 +176,29 @@ def test_any_error_of_a_class_of_the_project_makes_an_entry_unusable(project: Co
         schedules.add("paint", paint, every_s=60, args=[{}])
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+async def test_name_in_use_on_another_connection_is_refused(
+    settings: Any, project: Configure, server: PrivateServer, is_async: bool
+):
+    project(default={}, far={"CONNECTION": "other"})
+    other = {**settings.RSMQ["CONNECTIONS"]["default"], "NAMESPACE": "other"}
+    settings.RSMQ = settings.RSMQ | {"CONNECTIONS": settings.RSMQ["CONNECTIONS"] | {"other": other}}
+
+    @declare
+    def here() -> None: ...
+
+    @declare(queue_name="far")
+    def there() -> None: ...
+
+    schedules.add("nightly", there, every_s=60)
+
+    with pytest.raises(ScheduleConflict, match="'nightly' already exists, on the connection 'other'"):
+        await schedules.aadd("nightly", here, every_s=60) if is_async else schedules.add("nightly", here, every_s=60)
+
+    assert [entry.connection for entry in schedules.entries()] == ["other"]
+    assert not server.redis.exists(ENTRIES)
+
+
 def test_unique_task_is_refused(greet: Task):
     @declare(unique=Unique())
     def tidy() -> None: ...
