@@ -246,6 +246,10 @@ class SloBurn(models.Model):
         return f"{self.queue} {self.objective} {self.window}: {self.burn_rate:.1f}"
 
 
+#: Before the messages of an alarm that a run sends, with the time.
+CLAIM = "sending:"
+
+
 class SloAlarm(models.Model):
     """An alarm of an objective, and the messages about it. Written by `notify`, not by publishing."""
 
@@ -260,7 +264,7 @@ class SloAlarm(models.Model):
     window = models.CharField(max_length=8)
     burn_rate = models.FloatField()
     budget_left = models.FloatField()
-    #: Messages to be sent: "begin:email begin:webhook".
+    #: Messages to be sent: "begin:email begin:webhook"; after "sending:1780000000" while a run sends them since then.
     unsent = models.CharField(max_length=100, blank=True)
     #: Why they were not sent; "" if that was not tried.
     error = models.TextField(blank=True)
@@ -276,6 +280,11 @@ class SloAlarm(models.Model):
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.queue} {self.objective} from {localtime(self.began_at):%Y-%m-%d %H:%M}"
+
+    @property
+    def messages(self) -> list[str]:
+        """Return the messages to be sent."""
+        return [word for word in self.unsent.split() if not word.startswith(CLAIM)]
 
 
 class CapacityAdvice(models.Model):

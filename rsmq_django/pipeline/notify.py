@@ -1,14 +1,19 @@
 """Messages about burn alarms, by e-mail and to a webhook: one when an alarm begins, and one when it ends.
 
 An alarm is of an objective and a severity: "page" while its budget burns too fast in the window of one hour or of six,
-"ticket" in that of three days. A message that cannot be delivered is tried again by the next run, in its order.
+"ticket" in that of three days. Burn rates are those of the newest event: without newer ones, an alarm ends when its
+window is over by the clock. A message that cannot be delivered is tried again by the next run, in its order.
+
+A run claims the messages of an alarm before it sends them, so that two runs at once do not send one twice. No
+transaction is open meanwhile: with SQLite, no other process could write.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPMessage
 from typing import IO, Any
@@ -16,18 +21,21 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from django.core import mail
-from django.db import router, transaction
+from django.db import router
 
 from ..conf.sections import ADMINS
 from ..conf.settings import get_settings
-from ..spark.burn import ALARMS, PERIOD_S, SEVERITIES, read_objectives
+from ..spark.burn import ALARMS, PERIOD_S, SEVERITIES, WINDOWS_S, read_objectives
 from ..spark.errors import PipelineError
 from .history import BurnAlarm, burn_alarms, slo_burns
-from .models import SloAlarm
+from .models import CLAIM, SloAlarm, SloBurn
+from .state import project_logs, published_steps
 
 #: Longest wait for an answer of a webhook. Sending e-mail takes up to Django's EMAIL_TIMEOUT.
 TIMEOUT_S = 10.0
 BEGIN, END = "begin", "end"
+#: After this time, a run has died that has claimed messages and not sent them.
+CLAIM_S = 600.0
 #: Sends the message that an alarm begins or ends.
 Sender = Callable[[SloAlarm, str], None]
 
@@ -52,13 +60,9 @@ def senders() -> dict[str, Sender]:
 
 
 def notify() -> Notified:
-    """Note which alarms begin and end, and send the messages. Raises PipelineError when one cannot be delivered.
-
-    Two runs at once may send a message twice, on databases without locks for rows.
-    """
+    """Note which alarms begin and end, and send the messages. Raises PipelineError when one cannot be delivered."""
     ways = senders()
-    with transaction.atomic(using=_database()):
-        alarms = _note_alarms(ways)
+    alarms = _note_alarms(ways)
     failed: dict[str, str] = {}
     sent = sum(
         _send(pk, ways, failed) for pk in _alarms().exclude(unsent="").order_by("pk").values_list("pk", flat=True)
@@ -74,35 +78,73 @@ def notify() -> Notified:
 # -- Alarms -----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _Burning:
+    """The windows of an objective and a severity that burn too fast."""
+
+    #: That of the shortest window.
+    alarm: BurnAlarm
+    #: When all of them are over.
+    over_at: dt.datetime
+
+
+#: Queue, objective and severity.
+_Key = tuple[str, str, str]
+
+
 def _note_alarms(ways: Mapping[str, Sender]) -> int:
     """Store the alarms that begin and end; return the number of active alarms."""
-    wanted = {(one.queue, one.name) for one in read_objectives(get_settings().pipeline.objectives)}
+    now = _burning_now()
+    known = {(row.queue, row.objective, row.severity): row for row in _alarms().filter(ended_at=None)}
+    over = {key: now[key].over_at for key in known.keys() & now.keys() if now[key].over_at <= dt.datetime.now(dt.UTC)}
+    until = _known_until() if over else None
+    ended = {key: at for key, at in over.items() if until is not None and at <= until}
     newest = {(burn.queue, burn.objective): burn.at for burn in slo_burns()}
-    now: dict[tuple[str, str, str], BurnAlarm] = {}
+    for key in known.keys() - now.keys():
+        ended[key] = newest.get(key[:2], dt.datetime.now(dt.UTC))
+    for key, ended_at in ended.items():
+        row = known[key]
+        unsent = " ".join([*row.unsent.split(), *_messages(END, ways)])
+        # Not if another run has changed it meanwhile: it has ended it, or sent a message.
+        _alarms().filter(pk=row.pk, ended_at=None, unsent=row.unsent).update(ended_at=ended_at, unsent=unsent)
+    for key in sorted(now.keys() - known.keys()):
+        _begin(key, now[key].alarm.burn, ways)
+    return int(_alarms().filter(ended_at=None).count())
+
+
+def _burning_now() -> dict[_Key, _Burning]:
+    wanted = {(one.queue, one.name) for one in read_objectives(get_settings().pipeline.objectives)}
+    now: dict[_Key, _Burning] = {}
     for alarm in burn_alarms():
         burn = alarm.burn
         if (burn.queue, burn.objective) in wanted:
-            now.setdefault((burn.queue, burn.objective, SEVERITIES[burn.window]), alarm)
-    known = {
-        (row.queue, row.objective, row.severity): row for row in _alarms().select_for_update().filter(ended_at=None)
-    }
-    for key, row in known.items():
-        if key not in now:
-            row.ended_at = newest.get((row.queue, row.objective), dt.datetime.now(dt.UTC))
-            row.unsent = " ".join([*row.unsent.split(), *_messages(END, ways)])
-            row.save()
-    for (queue, objective, severity), alarm in now.items():
-        if (queue, objective, severity) not in known:
-            burn = alarm.burn
-            values = {"window": burn.window, "burn_rate": burn.burn_rate, "budget_left": burn.budget_left}
-            _alarms().get_or_create(
-                queue=queue,
-                objective=objective,
-                severity=severity,
-                began_at=burn.at,
-                defaults=values | {"unsent": " ".join(_messages(BEGIN, ways))},
-            )
-    return len(now)
+            over_at = burn.at + dt.timedelta(seconds=WINDOWS_S[burn.window])
+            found = now.setdefault((burn.queue, burn.objective, SEVERITIES[burn.window]), _Burning(alarm, over_at))
+            found.over_at = over_at
+    return now
+
+
+def _begin(key: _Key, burn: SloBurn, ways: Mapping[str, Sender]) -> None:
+    """Store an alarm, unless it has ended by the clock since these rates were computed."""
+    about = dict(zip(("queue", "objective", "severity"), key, strict=True))
+    if _alarms().filter(**about, ended_at__gt=burn.at).exists():
+        return
+    values = {"window": burn.window, "burn_rate": burn.burn_rate, "budget_left": burn.budget_left}
+    unsent = " ".join(_messages(BEGIN, ways))
+    _alarms().get_or_create(**about, began_at=burn.at, defaults=values | {"unsent": unsent})
+
+
+def _known_until() -> dt.datetime | None:
+    """Return the time until which all events are in the burn rates; None if that is not sure.
+
+    It is not while an event is not archived, a server does not answer, or a step that computes the rates has failed.
+    """
+    steps = {state.step: state for state in published_steps()}
+    computed = [steps.get(step) for step in ("rollup", "analyse")]
+    if any(log is None or log.lag_s for log in project_logs().values()):
+        return None
+    begins = [state.started_at for state in computed if state is not None and not state.error]
+    return min(begins) if len(begins) == len(computed) else None
 
 
 def _messages(event: str, ways: Mapping[str, Sender]) -> list[str]:
@@ -111,22 +153,43 @@ def _messages(event: str, ways: Mapping[str, Sender]) -> list[str]:
 
 def _send(pk: int, ways: Mapping[str, Sender], failed: dict[str, str]) -> int:
     """Send the messages about an alarm; return their number. A way that has failed is left to the next run."""
-    with transaction.atomic(using=_database()):
-        alarm, sent, left = _alarms().select_for_update().get(pk=pk), 0, []
-        for message in alarm.unsent.split():
-            event, _, way = message.partition(":")
-            if way in ways and way not in failed:
-                try:
-                    ways[way](alarm, event)
-                    sent += 1
-                except Exception as error:  # a backend for e-mail may raise anything
-                    failed[way] = _without_webhook(f"{type(error).__name__}: {error}")[:500]
-            if way in failed:
-                left.append(message)
-        alarm.unsent = " ".join(left)
-        alarm.error = "; ".join(dict.fromkeys(failed[message.partition(":")[2]] for message in left))
-        alarm.save()
-    return sent
+    alarm = _alarms().get(pk=pk)
+    messages = _claimed(alarm)
+    done: list[str] = []
+    for message in messages:
+        event, _, way = message.partition(":")
+        if way in ways and way not in failed:
+            try:
+                ways[way](alarm, event)
+                done.append(message)
+            except Exception as error:  # a backend for e-mail may raise anything
+                failed[way] = _without_webhook(f"{type(error).__name__}: {error}")[:500]
+        elif way not in ways:
+            done.append(message)
+    if messages:
+        _note_sent(pk, done, failed)
+    return sum(message.partition(":")[2] in ways for message in done)
+
+
+def _claimed(alarm: SloAlarm) -> list[str]:
+    """Claim the messages of an alarm, and return them; none while another run sends them."""
+    messages = alarm.messages
+    earlier = alarm.unsent.partition(" ")[0] if alarm.unsent.startswith(CLAIM) else ""
+    if not messages or earlier and time.time() - int(earlier.removeprefix(CLAIM)) < CLAIM_S:
+        return []
+    claimed = " ".join([f"{CLAIM}{int(time.time())}", *messages])
+    return messages if _alarms().filter(pk=alarm.pk, unsent=alarm.unsent).update(unsent=claimed) else []
+
+
+def _note_sent(pk: int, done: Sequence[str], failed: Mapping[str, str]) -> None:
+    """Note which messages were sent, and give up the claim. Another run may have added the end of the alarm."""
+    is_noted = 0
+    while not is_noted:
+        alarm = _alarms().get(pk=pk)
+        left = [message for message in alarm.messages if message not in done]
+        errors = [failed[way] for _, _, way in (message.partition(":") for message in left) if way in failed]
+        values = {"unsent": " ".join(left), "error": "; ".join(dict.fromkeys(errors))}
+        is_noted = _alarms().filter(pk=pk, unsent=alarm.unsent).update(**values)
 
 
 def _alarms() -> Any:

@@ -3,7 +3,8 @@
 import datetime as dt
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -13,9 +14,10 @@ from django.core import mail
 
 from rsmq_django.pipeline import notify as notifying
 from rsmq_django.pipeline.history import slo_alarms
-from rsmq_django.pipeline.models import SloAlarm, SloBurn
+from rsmq_django.pipeline.models import PipelineRun, SloAlarm, SloBurn
 from rsmq_django.pipeline.notify import Notified, notify
 from rsmq_django.spark.errors import PipelineError
+from tests.redis_server import PrivateServer
 
 from .conftest import NOON
 
@@ -150,6 +152,155 @@ def test_message_that_was_not_delivered_is_recorded_and_sent_by_a_later_run(webh
     assert events_of(webhook) == [("begin", "page", "1h"), ("end", "page", "1h")], "in their order"
     assert ((alarm := slo_alarms()[0]).unsent, alarm.error) == ("", "")
     assert notify() == Notified(0, 0)
+
+
+# -- Two runs at once -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """Done once, while the first message to the webhook is sent."""
+    steps: list[Callable[[], None]] = []
+    send = notifying.post_to_webhook
+
+    def post(alarm: SloAlarm, event: str) -> None:
+        if steps:
+            steps.pop()()
+        send(alarm, event)
+
+    monkeypatch.setattr(notifying, "post_to_webhook", post)
+    return steps
+
+
+def test_run_that_begins_while_another_one_sends_sends_no_message_twice(
+    webhook: Webhook, meanwhile: list[Callable[[], None]]
+):
+    def begin() -> None:
+        notify()
+
+    burns(NOON, _1h=20.0, _3d=2.0)
+    meanwhile.append(begin)
+
+    notify()
+
+    assert sorted(events_of(webhook)) == [("begin", "page", "1h"), ("begin", "ticket", "3d")]
+    assert len(mail.outbox) == 2 and [alarm.unsent for alarm in slo_alarms()] == ["", ""]
+
+
+def test_alarm_that_ends_while_another_run_sends_its_begin_is_told_of_afterwards(
+    webhook: Webhook, meanwhile: list[Callable[[], None]]
+):
+    def end() -> None:
+        burns(NOON + HOUR, _1h=1.0)
+        notify()
+
+    burns(NOON, _1h=20.0)
+    meanwhile.append(end)
+    notify()
+    assert notify() == Notified(0, 2)
+
+    assert events_of(webhook) == [("begin", "page", "1h"), ("end", "page", "1h")]
+
+
+def test_messages_of_a_run_that_died_are_sent_when_its_claim_is_over(
+    webhook: Webhook, meanwhile: list[Callable[[], None]]
+):
+    def die() -> None:
+        raise SystemExit
+
+    burns(NOON, _1h=20.0)
+    meanwhile.append(die)
+    with pytest.raises(SystemExit):
+        notify()
+    assert notify() == Notified(1, 0)
+    (alarm,) = slo_alarms()
+    assert alarm.unsent.startswith("sending:") and alarm.messages == ["begin:email", "begin:webhook"]
+
+    alarm.unsent = f"sending:{int(time.time() - notifying.CLAIM_S - 1)} begin:webhook"
+    alarm.save()
+
+    assert notify() == Notified(1, 1)
+    assert events_of(webhook) == [("begin", "page", "1h")]
+
+
+# -- Without new events -----------------------------------------------------------------------------------------------
+
+
+def ran(step: str, at: dt.datetime, *, error: str = "") -> None:
+    PipelineRun.objects.create(
+        run_id=f"{step} {at}", step=step, started_at=at, seconds=1, rows_in=0, rows_out=0, lost=0, error=error,
+        exit_code=0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def idle(settings: Any, server: PrivateServer) -> None:
+    """A project without events since noon."""
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}}}
+
+
+@pytest.mark.parametrize(("rates", "hours"), [({"_1h": 20.0}, 1), ({"_1h": 20.0, "_6h": 7.0}, 6), ({"_3d": 2.0}, 72)])
+def test_alarm_ends_when_its_windows_are_over_and_no_event_has_come(
+    webhook: Webhook, idle: None, rates: dict[str, float], hours: int
+):
+    burns(NOON, **rates)
+    notify()
+    ran("rollup", NOON + hours * HOUR - HOUR / 6)
+    ran("analyse", NOON + hours * HOUR - HOUR / 6)
+    assert notify() == Notified(1, 0), "it may still burn"
+    ran("rollup", NOON + hours * HOUR)
+    ran("analyse", NOON + hours * HOUR)
+
+    assert [notify(), notify()] == [Notified(0, 2), Notified(0, 0)]
+
+    assert [event for event, *_ in events_of(webhook)] == ["begin", "end"]
+    assert slo_alarms()[0].ended_at == NOON + hours * HOUR
+
+
+def an_event_that_is_not_archived(server: PrivateServer, settings: Any) -> None:
+    server.redis.xadd("rsmq::events", {"event": "succeeded"}, id="1-1")
+
+
+def a_server_without_an_answer(server: PrivateServer, settings: Any) -> None:
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": "redis://127.0.0.1:1/0"}}}
+
+
+def a_rollup_that_failed(server: PrivateServer, settings: Any) -> None:
+    ran("rollup", NOON + 3 * HOUR, error="no memory")
+
+
+def no_analysis(server: PrivateServer, settings: Any) -> None:
+    PipelineRun.objects.filter(step="analyse").delete()
+
+
+@pytest.mark.parametrize(
+    "doubt", [an_event_that_is_not_archived, a_server_without_an_answer, a_rollup_that_failed, no_analysis]
+)
+def test_alarm_goes_on_while_it_is_not_sure_that_no_event_has_come(
+    webhook: Webhook, idle: None, server: PrivateServer, settings: Any, doubt: Callable[[PrivateServer, Any], None]
+):
+    burns(NOON, _1h=20.0)
+    notify()
+    for step in ("rollup", "analyse"):
+        ran(step, NOON + 2 * HOUR)
+    doubt(server, settings)
+
+    assert notify() == Notified(1, 0)
+
+
+def test_alarm_that_ended_by_the_clock_begins_anew_with_new_events(webhook: Webhook, idle: None):
+    burns(NOON, _1h=20.0)
+    notify()
+    for step in ("rollup", "analyse"):
+        ran(step, NOON + HOUR)
+    notify()
+    burns(NOON + 5 * HOUR, _1h=20.0)
+
+    assert notify() == Notified(1, 2)
+    assert [event for event, *_ in events_of(webhook)] == ["begin", "end", "begin"]
+
+
+# -- Settings and messages --------------------------------------------------------------------------------------------
 
 
 def test_redirect_is_not_followed(webhook: Webhook):
