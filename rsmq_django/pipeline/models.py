@@ -10,6 +10,7 @@ import datetime as dt
 from typing import ClassVar
 
 from django.db import models
+from django.utils.formats import number_format
 from django.utils.timezone import localtime
 from django.utils.translation import gettext_lazy as _
 
@@ -200,7 +201,7 @@ class FailureGroup(models.Model):
         permissions: ClassVar = [("mute_failuregroup", _("Can mute failures"))]
 
     def __str__(self) -> str:
-        return f"{self.task}: {self.error_type} ({self.n})"
+        return f"{self.task}: {self.error_type} ({number_format(self.n, force_grouping=True)})"
 
 
 class MutedFailure(models.Model):

@@ -300,6 +300,18 @@ def test_page_of_many_tasks_needs_few_queries(browser: Browser, history: None, d
 # -- Failures ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("language", "number"), [("en", "12,345"), ("de", "12.345")])
+def test_number_in_the_title_of_a_group_has_separators(
+    browser: Browser, history: None, settings: Any, language: str, number: str
+):
+    settings.LANGUAGE_CODE = language
+    FailureGroup.objects.filter(task="shop.pay").update(n=12345)
+
+    page = browser.get(f"{FAILURES}{FailureGroup.objects.get(task='shop.pay').pk}/change/")
+
+    assert f"shop.pay: ValueError ({number})" in page.content.decode().split("</title>")[0]
+
+
 @pytest.fixture
 def older_failures(history: None) -> None:
     """A group that began ten days ago, and one of another queue."""
