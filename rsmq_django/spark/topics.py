@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..core.queue.bulk import Job
 from ..core.topic import Topic
-from .bulk import BulkSender, read_job, resume
+from .bulk import BulkSender, read_job, resume, unfinished_jobs
 from .columns import Rows
 from .config import JobConfig
 from .delta import Table
@@ -70,21 +71,24 @@ class Restored:
 def restore_topic(config: JobConfig, name: str, *, into: str, dry_run: bool) -> Restored:
     """Publish the archived messages of a topic in their order, with keys and headers: all of them once, or none.
 
-    They get new indexes and times. Raises PipelineError for a topic that has messages, unless they are of this restore.
+    They get new indexes and times. A restore into this topic that was interrupted while it published is completed
+    instead, with the messages that the table had then. Raises PipelineError for a topic that has other messages.
     """
     table = config.find_lake().open(archived_topic(name))
     result = Restored(sum(file.rows for file in table.files))
     if not result.known:
         raise PipelineError(f"the lake {config.lake} has no messages of topic {name!r}; archive it first")
-    job = f"restore-{_digest(table, into)}"
+    prefix = f"restore-{_digest(table, into)}-"
+    job = f"{prefix}{result.known}"  # rows are only added
     options = Options.read(config.options(kind="topic", topic=into, job=job))
     server = options.server()
     try:
-        state = read_job(server, Job(config.namespace, job)).get("state")
-        if state == "publishing":
-            result.sent = 0 if dry_run else resume(server, job)
-        elif state == "done" or server.run(Topic(into, server.client).status_call()).length:
-            why = "has got these messages before" if state == "done" else "has messages"
+        interrupted = next((name for name in unfinished_jobs(server) if name.startswith(prefix)), None)
+        is_done = read_job(server, Job(config.namespace, job)).get("state") == "done"
+        if interrupted is not None:
+            result.sent = 0 if dry_run else resume(server, interrupted)
+        elif is_done or server.run(Topic(into, server.client).status_call()).length:
+            why = "has got these messages before" if is_done else "has messages"
             raise PipelineError(f"topic {into!r} {why}; restore into another topic")
         elif not dry_run:
             result.sent = _send(BulkSender(options, ("body", "key", "headers")), table, config.lake)
@@ -103,21 +107,44 @@ def _send(sender: BulkSender, table: Table, place: str) -> int:
 
 
 def _messages(table: Table) -> Iterator[Rows]:
-    """Yield the messages by log, in the order in which the logs began, and by index. A day is in memory at a time."""
+    """Yield the messages by log, in the order in which the logs began, and by index.
+
+    A day is in memory at a time; where a clock was set back over midnight, the days whose indexes overlap.
+    """
     import pyarrow.compute as pc
 
-    logs: dict[str, None] = {}
-    for day in table.days:
-        found = table.read({day}, names=["log", "published_at"]).sort_by("published_at")
-        logs |= dict.fromkeys(pc.unique(found["log"]).to_pylist())
-    for log in logs:
-        for day in table.days:
-            rows = table.read({day}, where=pc.field("log") == log).sort_by("index")
+    for log, spans in _spans(table).items():
+        for days in _apart(spans):
+            rows = table.read(days, where=pc.field("log") == log).sort_by("index")
             for batch in rows.select(["body", "key", "headers"]).to_batches(max_chunksize=10_000):
                 yield batch.to_pydict()
 
 
+def _spans(table: Table) -> dict[str, dict[dt.date, tuple[int, int]]]:
+    """Return the first and the last index of each day of each log, in the order in which the logs began."""
+    found: dict[str, dict[dt.date, tuple[int, int]]] = {}
+    for day in table.days:
+        rows = table.read({day}, names=["log", "index", "published_at"])
+        spans = rows.group_by("log").aggregate([("published_at", "min"), ("index", "min"), ("index", "max")])
+        for row in spans.sort_by("published_at_min").to_pylist():
+            found.setdefault(row["log"], {})[day] = row["index_min"], row["index_max"]
+    return found
+
+
+def _apart(spans: Mapping[dt.date, tuple[int, int]]) -> list[set[dt.date]]:
+    """Return the days in the order of their indexes, those whose indexes overlap together."""
+    groups: list[set[dt.date]] = []
+    end = -1
+    for day in sorted(spans, key=spans.__getitem__):
+        first, last = spans[day]
+        if first <= end:
+            groups[-1].add(day)
+        else:
+            groups.append({day})
+        end = max(end, last)
+    return groups
+
+
 def _digest(table: Table, into: str) -> str:
-    """Return a name for this content and target, so that a second restore is the same job."""
-    content = [into, table.identity, *(file.path for file in table.files)]
-    return hashlib.sha256("\n".join(content).encode()).hexdigest()[:32]
+    """Return a name for restores of this table into this topic."""
+    return hashlib.sha256(f"{into}\n{table.identity}".encode()).hexdigest()[:32]

@@ -1,5 +1,6 @@
 """Topic -> lake -> topic: each message once, also after kills and with two drivers; and back: all or none."""
 
+import datetime as dt
 import os
 import random
 import subprocess
@@ -10,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 
 from rsmq_django.core import Client
+from rsmq_django.core.queue.bulk import Job
 from rsmq_django.core.topic import NewMessage, Retention, Topic
 from rsmq_django.spark import topics, transfer
 from rsmq_django.spark.bulk import BulkSender
@@ -299,6 +302,52 @@ def test_restore_that_died_while_it_published_is_completed_by_the_next_one(
 
     assert restore_topic(config, "orders", into="copy", dry_run=False).sent == 2500
     assert [each.body for each in copy.read_range(2400, 5).messages] == [f"m{n}".encode() for n in range(2399, 2404)]
+
+
+@pytest.mark.parametrize("change", ["more was archived", "another program has compacted the table"])
+def test_restore_that_died_while_it_published_is_completed_although_the_table_has_changed(
+    archive, config: JobConfig, topic: Topic, client: Client, monkeypatch: pytest.MonkeyPatch, change: str
+):
+    for first in (0, 10):
+        publish(topic, 10, first)
+        archive()
+    chunks = iter([Job.publish])
+    with monkeypatch.context() as died, pytest.raises(StopIteration):
+        died.setattr(Job, "publish", lambda *args, **more: next(chunks)(*args, **more))
+        restore_topic(config, "orders", into="copy", dry_run=False)
+    assert 0 < Topic("copy", client).status().length < 20
+    if change == "more was archived":
+        publish(topic, 5, 20)
+        archive()
+    else:
+        table = deltalake.DeltaTable(config.find_lake().open(archived_topic("orders")).uri)
+        assert table.optimize.compact()["numFilesRemoved"] > 1
+
+    assert restore_topic(config, "orders", into="copy", dry_run=True).sent == 0
+    assert restore_topic(config, "orders", into="copy", dry_run=False).sent == 20
+
+    copy = Topic("copy", client)
+    assert [each.body for each in copy.read_range(1, 100).messages] == [f"m{n}".encode() for n in range(20)]
+    with pytest.raises(PipelineError, match="'copy' has"):
+        restore_topic(config, "orders", into="copy", dry_run=False)
+    assert restore_topic(config, "orders", into="other", dry_run=False).sent == len(rows(config))
+
+
+def test_messages_keep_their_order_when_a_clock_was_set_back_over_midnight(config: JobConfig, client: Client):
+    """Indexes count on; the days are those of the server's clock."""
+    days = {1: "01", 2: "03", 3: "02", 4: "03", 5: "02", 6: "04", 7: "05"}
+    for log in ("first", "second"):
+        for index, day in days.items():
+            at = dt.datetime.fromisoformat(f"2026-11-{day}T12:00:00+00:00")
+            row = {"topic": "orders", "log": log, "index": index, "published_at": at, "key": None, "headers": None}
+            config.find_lake().append(archived_topic("orders"), at.date(), [row | {"body": f"{log} {index}".encode()}])
+
+    restore_topic(config, "orders", into="copy", dry_run=False)
+
+    found = [each.body.decode() for each in Topic("copy", client).read_range(1, 100).messages]
+    wanted = [f"{log} {index}" for log in ("first", "second") for index in days]
+    assert found == sorted(found, key=lambda body: (body.split()[0] != found[0].split()[0], body))
+    assert sorted(found) == wanted
 
 
 def test_rows_with_key_or_headers_are_written_to_a_topic(config: JobConfig, client: Client, options):
