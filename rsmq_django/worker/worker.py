@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from ..conf.settings import QueueSettings, WorkerSettings
-from ..core.limits import MAX_BATCH
+from ..core.limits import MAX_BATCH, UNLIMITED
 from ..core.log_lines import get_logger
 from ..core.texts import counted
 from .delivery import Delivery
@@ -114,6 +114,8 @@ class Worker:
             ends_by_itself=options.until_drained or options.until_empty,
         )
         self.sources: list[Source] = make_sources(queues, options.reliable, options.topics, context)
+        #: Whether messages may be longer than RSMQ allows, so that few of them fill the memory.
+        self._may_be_long = bool(options.reliable) or any(each.max_size_bytes == UNLIMITED for each in queues)
         self.quarantine = Quarantine(self.pool)
         self.taken = 0
         may_overlap = options.max_tasks is None and can_overlap(self.sources)
@@ -246,6 +248,8 @@ class Worker:
         overlapped = self._side_by_side
         room = min(self._room(), self.pool.portion) if overlapped is None else overlapped.room_of(source)
         deliveries = source.exchange(room, at_most=self._left)
+        if deliveries and self._may_be_long:
+            self.pool.note_longest(max(each.body_bytes for each in deliveries))
         if deliveries and self._may_fetch_ahead(deliveries):
             room = min(self._room() - len(deliveries), self.pool.portion)
             source.fetch_ahead(room, at_most=self._left - len(deliveries))

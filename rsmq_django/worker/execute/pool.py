@@ -104,6 +104,8 @@ class Pool:
         self._is_closing = False
         self._is_wake_planned = False
         self._prefetch, self._async_pace = Prefetch(), Prefetch()
+        #: The size of the longest message of late, and how many of that size may wait here.
+        self._longest, self._most_ahead = 0.0, MOST_PREFETCHED
         #: Share of functions among the latest messages; the others were coroutine functions.
         self._sync_share = 1.0
         #: With fewer waiting messages than this, every event wakes the worker at once.
@@ -133,7 +135,10 @@ class Pool:
 
     def room(self) -> int:
         """Return how many more messages to fetch: the free slots, plus a prefetch of up to PREFETCH_S of work."""
-        ahead, ahead_async = self._prefetch.ahead(self._threads), self._async_pace.ahead(self._async_tasks)
+        ahead, ahead_async = (
+            self._ahead(self._prefetch, self._threads),
+            self._ahead(self._async_pace, self._async_tasks),
+        )
         # Short tasks are fetched in batches: again when half of a batch is done.
         self._few = ahead / 2 if ahead > self._threads else math.inf
         if self.is_ahead:
@@ -143,6 +148,14 @@ class Pool:
         for_coroutines = (self._async_tasks + ahead_async - len(self._coroutines)) / max(1 - self._sync_share, 0.001)
         return max(0, int(min(for_functions, for_coroutines)))
 
+    def _ahead(self, pace: Prefetch, places: int) -> int:
+        return min(pace.ahead(places), self._most_ahead)
+
+    def note_longest(self, size_bytes: int) -> None:
+        """Note the size of the longest message of a fetch: of long messages, few are fetched ahead."""
+        self._longest = max(self._longest * FORGETS_LONG, size_bytes)
+        self._most_ahead = int(MOST_AHEAD_BYTES / max(1.0, self._longest))
+
     @property
     def portion(self) -> int:
         """Return how many messages to fetch in one exchange.
@@ -150,9 +163,9 @@ class Pool:
         Of short tasks half of the room, so that some run while others are being fetched.
         """
         if self._sync_share < 0.5:
-            places, ahead = self._async_tasks, self._async_pace.ahead(self._async_tasks)
+            places, ahead = self._async_tasks, self._ahead(self._async_pace, self._async_tasks)
         else:
-            places, ahead = self._threads, self._prefetch.ahead(self._threads)
+            places, ahead = self._threads, self._ahead(self._prefetch, self._threads)
         return (places + ahead) // 2 if ahead > places else places + ahead
 
     @property
@@ -435,6 +448,10 @@ def abandon(execution: Runnable) -> None:
 #: At most about this much work is prefetched, so that no message waits here while another worker is idle.
 PREFETCH_S = 0.05
 MOST_PREFETCHED = 200
+#: Nor is more than about this much memory, by the size of the longest message of late.
+MOST_AHEAD_BYTES = 16 * 1024 * 1024
+#: What a fetch leaves of the size of the longest message before it.
+FORGETS_LONG = 0.8
 #: Weight of the latest run in the moving average of run times.
 SMOOTHING = 0.05
 

@@ -105,6 +105,30 @@ def test_half_of_the_room_is_fetched_at_once_for_short_tasks():
     assert pool.portion == pool.room() // 2
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_of_long_messages_few_are_fetched_ahead_until_short_ones_come_again(is_async: bool):
+    pool = resting_pool(0.0001)
+    pool._async_pace, pool._sync_share = pool._prefetch, 0.0 if is_async else 1.0
+    places = 10 if is_async else THREADS
+
+    pool.note_longest(4 * 1024 * 1024)
+    assert pool.room() == places + 4
+    pool.note_longest(40 * 1024 * 1024)
+    assert (pool.room(), pool.portion) == (places, places)
+
+    for _ in range(100):
+        pool.note_longest(1000)
+    assert pool.room() == places + MOST_PREFETCHED
+
+
+def test_messages_within_the_limit_of_rsmq_are_all_fetched_ahead():
+    pool = resting_pool(0.0001)
+
+    pool.note_longest(65_536)
+
+    assert pool.room() == THREADS + MOST_PREFETCHED
+
+
 def test_long_tasks_are_not_fetched_ahead():
     pool = resting_pool(PREFETCH_S * THREADS * 2)
 

@@ -60,6 +60,22 @@ def test_messages_come_from_the_first_queue_first_and_then_from_the_next(queues:
     assert bodies(fetch(source, room=3)) == [(3, [b"c1"])]
 
 
+def test_long_messages_come_in_several_fetches_and_before_those_of_the_next_queue(configure: Configure):
+    configure(a={"MAX_SIZE_BYTES": -1}, b={})
+    source, sizes = source_of("a", "b"), [6_000_000, 10_000_000, 1, 16_000_000, 10]
+    for size in sizes:
+        send("a", b"a" * size)
+    send("b", b"b")
+
+    first, second = fetch(source), fetch(source)
+
+    assert [[len(body) for _, found in bodies(each) for body in found] for each in (first, second)] == [
+        [6_000_000, 10_000_000, 1],
+        [16_000_000, 10, 1],
+    ]
+    assert first.next_ms == 0, "there is more"
+
+
 def test_next_fetch_is_when_the_first_message_of_any_queue_becomes_visible(queues: Configure):
     source = source_of("a", "b", "c")
     assert fetch(source).next_ms == -1, "there is no message at all"

@@ -6,22 +6,25 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 
 from rsmq_django.core.errors import ServerRefused
 from rsmq_django.core.stats.history import read_totals
 from rsmq_django.core.transport.call import load_script
-from rsmq_django.queues import get_client, get_queue
+from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.tasks import consumer
 from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.execute.execution import Execution
+from rsmq_django.worker.execute.pool import MOST_AHEAD_BYTES
 from rsmq_django.worker.outcomes import NOTHING_RETURNED, Dead, Released
 from rsmq_django.worker.sources.queues import QueueSource
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer, without_its_disk
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, new_worker, send_raw, working
+from tests.worker.workshop import Configure, declare, new_worker, send_raw, work, working
 
 
 def worker_that_holds(held: int, *, of: int) -> tuple[Worker, QueueSource, list[Delivery]]:
@@ -85,6 +88,28 @@ def test_next_exchange_is_sent_early_only_when_there_may_be_as_many_messages_aga
 
 
 # -- When something happens meanwhile --------------------------------------------------------------------------------
+
+
+def test_worker_holds_few_long_messages_at_a_time(configure: Configure, monkeypatch: pytest.MonkeyPatch):
+    configure(default={"MAX_SIZE_BYTES": -1})
+    seen: list[int] = []
+    held: list[int] = []
+    consumer("default")(lambda message: seen.append(len(message.body)))
+    for size, count in ((1, 1000), (500_000, 100)):
+        for at in range(0, count, 50):
+            ensure_queue("default").send_many([b"x" * size] * min(50, count - at))
+    exchange = QueueSource.exchange
+
+    def noting(source: QueueSource, room: int, **options: Any) -> list[Delivery]:
+        found = exchange(source, room, **options)
+        held.append(sum(delivery.body_bytes for delivery in source.leases.held()))
+        return found
+
+    monkeypatch.setattr(QueueSource, "exchange", noting)
+    assert work(threads=4)
+
+    assert len(seen) == 1100
+    assert max(held) < 2 * MOST_AHEAD_BYTES + 5 * 500_000
 
 
 def test_lost_answer_costs_neither_outcome_nor_attempt(configure: Configure, server: PrivateServer):

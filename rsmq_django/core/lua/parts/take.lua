@@ -12,15 +12,34 @@ local function receipts(ids, receive_counts, are_new)
   return table.concat(lines)
 end
 
+-- A queue of RSMQ has a limit, and no body of it is long. Without one, all messages of a fetch have to fit into one reply.
+local RSMQ_LIMIT = 65536
+local function may_be_long(max_size)
+  local limit = tonumber(max_size or nil)
+  return not limit or limit < 0 or limit > RSMQ_LIMIT
+end
+
+local function how_many_fit(messages, settings, most)
+  local bytes = 0
+  for n, id in ipairs(redis.call("ZRANGEBYSCORE", messages, "-inf", now_text, "LIMIT", 0, most)) do
+    bytes = bytes + redis.call("HSTRLEN", settings, id)
+    if bytes > MOST_BYTES and n > 1 then return n - 1 end
+  end
+  return most
+end
+
 local function fetch(position, most, messages, settings, deliveries, phantoms)
   local wait_ms = ms_until_next(messages)
-  local own_ms = given_or_own_ms(ARGV[FIRST_ARG + PER_QUEUE * (position - 1)], redis.call("HGET", settings, "vt"))
+  local stored = redis.call("HMGET", settings, "vt", "maxsize")
+  local own_ms = given_or_own_ms(ARGV[FIRST_ARG + PER_QUEUE * (position - 1)], stored[1])
   if not own_ms then error("no visibility timeout") end
   if wait_ms ~= 0 then return 0, wait_ms end
   redis.call("HLEN", deliveries) -- a key of the wrong type fails here, before any delivery
 
   local size = sizes[position] or 1
   most = math.min(most * size, left)
+  local asked = most
+  if most > 1 and may_be_long(stored[2]) then most = how_many_fit(messages, settings, most) end
   local lease_ms = math.max(own_ms, shortest_lease_ms)
   local found = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, true)
   local ids, due, values = found.ids, found.due, found.values
@@ -49,6 +68,7 @@ local function fetch(position, most, messages, settings, deliveries, phantoms)
   end
   local calls = math.ceil(taken / size)
   room, left, longest_ms = room - calls, left - taken, math.max(longest_ms, lease_ms)
+  if most < asked then left = 0 end -- the next messages are of this queue, in another fetch
   return calls, taken < most and ms_until_next(messages) or 0
 end
 
