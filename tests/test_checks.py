@@ -322,7 +322,7 @@ def test_tasks_that_cannot_be_imported_are_a_warning(tasks_module: Callable[[str
 @pytest.mark.parametrize(
     ("declaration", "said"),
     [
-        ("bridge_topic('orders', group='copy', queue='defualt')", "Queue 'defualt' is not in RSMQ['QUEUES']."),
+        ("bridge_topic('orders', group='copy', queue='defualt')", "Queue 'defualt' is not in RSMQ['QUEUES'],"),
         ("bridge_topic('ordres', group='copy', queue='default')", "Topic 'ordres' is not in RSMQ['TOPICS']."),
     ],
 )

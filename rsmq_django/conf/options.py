@@ -37,6 +37,8 @@ class Rule:
     accepts: Callable[[Any], bool]
     #: The value may contain a password and is never shown.
     is_secret: bool = False
+    #: What is wrong with an invalid value, without any part of it.
+    fault: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +80,27 @@ def is_text(value: object) -> bool:
     return isinstance(value, str) and value.strip() != ""
 
 
-def _is_url(value: object) -> bool:
-    """Return whether a URL is valid. Never raises: errors of urlsplit quote parts of a password."""
+def _fault_of_url(value: object) -> str:
+    """Return what is wrong with a URL; "" for a valid one. Shows no part of it: any part may be one of a password."""
     if not isinstance(value, str):
-        return False
+        return "it is not a text"
+    if not value.startswith(tuple(f"{scheme}:" for scheme in ("unix", *SCHEMES))) and not is_sentinel_url(value):
+        return "it does not begin with redis://, rediss://, unix:// or redis+sentinel://"
     try:
         if is_sentinel_url(value):
             Connection(value).check_options()
-            return True
+            return ""
         parts = urlsplit(value)
         if parts.scheme == "unix":
-            return parts.path not in ("", "/")
+            return "" if parts.path not in ("", "/") else "it has no path of a socket"
+        if not parts.hostname:
+            return "it has no host"
         # A path that is not a database number is the rest of a password that contains a slash.
-        is_database = re.fullmatch(r"/?[0-9]*", parts.path) is not None
-        return parts.scheme in SCHEMES and bool(parts.hostname) and parts.port != 0 and is_database
+        if re.fullmatch(r"/?[0-9]*", parts.path) is None:
+            return "the part after host and port is not the number of a database"
+        return "" if parts.port != 0 else "its port is not a number from 1 to 65535"
     except (ValueError, TypeError):
-        return False
+        return "its port, or another part, cannot be read"
 
 
 def _passes(check: Callable[[str], str]) -> Callable[[Any], bool]:
@@ -160,8 +167,9 @@ URL = Rule(
     "a URL: redis://user:password@host:6379/0, rediss://... or unix:///path?db=0, or with Sentinel "
     "redis+sentinel://user:password@s1:26379,s2:26379,s3:26379/mymaster/0 with the options sentinel_username and "
     "sentinel_password; with the special characters of a password percent-encoded",
-    _is_url,
+    lambda value: not _fault_of_url(value),
     is_secret=True,
+    fault=_fault_of_url,
 )
 
 PROVIDER_OR_NONE = Rule(
@@ -237,6 +245,8 @@ class OptionReader:
         if rule.accepts(value):
             return True
         said = "invalid" if rule.is_secret else shown(value)
+        if rule.fault is not None:
+            said += f": {rule.fault(value)}"
         self.note(self._wrong_id, f"{where} is {said}", f"It must be {rule.expects}.")
         return False
 

@@ -140,7 +140,8 @@ class Settings:
         found = self._find(name)
         if found is None:
             hint = nearest(name, [*self.queues, *self.dead_letters])
-            raise ImproperlyConfigured(f"Queue {name!r} is not in RSMQ['QUEUES']. {hint}")
+            said = f"Queue {name!r} is not in RSMQ['QUEUES'], where each queue needs an entry."
+            raise ImproperlyConfigured(f"{said} {hint}")
         return found
 
     def queue_on(self, name: str, alias: str) -> QueueSettings | None:

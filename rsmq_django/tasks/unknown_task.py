@@ -26,7 +26,10 @@ def _why(path: str, _count: int) -> str:
         return f"module {module} is imported and declares no such task; was it renamed?{hint}"
     app = _app_of(module)
     if app is None:
-        return f"no installed app has a module {module!r}; is its app in INSTALLED_APPS, was it renamed?{hint}"
+        return (
+            f"no installed app has a module {module!r}: is its app in INSTALLED_APPS, was it renamed, or is it of "
+            f"another project on this server, which needs a NAMESPACE of its own?{hint}"
+        )
     if _exists(app, module):
         return (
             f"only modules named tasks are imported; {module} exists: import it in ready() of the AppConfig of "

@@ -193,26 +193,38 @@ def test_every_kind_of_address_is_understood(url: str):
     assert settings.connection("default").url == url
 
 
+NO_SCHEME = "it does not begin with redis://, rediss://, unix:// or redis+sentinel://"
+NO_DATABASE = "the part after host and port is not the number of a database"
+UNREADABLE = "its port, or another part, cannot be read"
+
+
 @pytest.mark.parametrize(
-    "url",
+    ("url", "fault"),
     [
-        "",
-        "localhost:6379",
-        "http://localhost",
-        "redis://",
-        "redis:///0",
-        "redis://host:0",
-        "redis://host/zero",
-        "redis://:1/rest-of-a-password@host",
-        "unix://",
-        b"redis://host",
+        ("", NO_SCHEME),
+        ("localhost:6379", NO_SCHEME),
+        ("http://localhost", NO_SCHEME),
+        ("s3cret:6379", NO_SCHEME),
+        ("redis://", "it has no host"),
+        ("redis:///0", "it has no host"),
+        ("redis:/localhost:6379", "it has no host"),
+        ("redis://host:0", "its port is not a number from 1 to 65535"),
+        ("redis://host:66000", UNREADABLE),
+        ("redis://host:s3cret", UNREADABLE),
+        ("redis://host/zero", NO_DATABASE),
+        ("redis://:1/rest-of-a-s3cret@host", "it has no host"),
+        ("redis://ann:1/rest-of-a-s3cret@host", NO_DATABASE),
+        ("unix://", "it has no path of a socket"),
+        ("redis+sentinel://s3cret", UNREADABLE),
+        (b"redis://host", "it is not a text"),
     ],
 )
-def test_an_address_that_redis_would_not_understand_is_refused(url: object):
+def test_an_address_that_redis_would_not_understand_is_refused_with_the_part_that_is_wrong(url: object, fault: str):
     (problem,) = problems_of({"CONNECTIONS": {"default": {"URL": url}}})
 
     assert problem.id == "rsmq.E003"
-    assert problem.message == "RSMQ['CONNECTIONS']['default']['URL'] is invalid"
+    assert problem.message == f"RSMQ['CONNECTIONS']['default']['URL'] is invalid: {fault}"
+    assert problem.hint.startswith("It must be a URL: redis://user:password@host:6379/0, ")
 
 
 def test_a_list_becomes_a_tuple_because_settings_are_frozen():

@@ -249,7 +249,9 @@ def test_all_problems_are_found_at_once():
 def test_an_unknown_queue_gets_the_nearest_right_name():
     settings, _ = read_settings(with_queues(mail={}, invoices={}))
 
-    with pytest.raises(ImproperlyConfigured, match=r"Queue 'mial' is not in RSMQ\['QUEUES'\]. Did you mean 'mail'\?"):
+    with pytest.raises(
+        ImproperlyConfigured, match=r"Queue 'mial' is not in RSMQ\['QUEUES'\], .* Did you mean 'mail'\?"
+    ):
         settings.queue("mial")
 
 

@@ -285,8 +285,23 @@ def test_dead_letter_of_an_unknown_task_has_the_reason(project: Configure):
 
     ((_, record),) = dead_letters()
     assert record["message"] == (
-        "no task 'shopp.tasks.send' is declared in this worker: no installed app has a module 'shopp.tasks'; "
-        "is its app in INSTALLED_APPS, was it renamed?"
+        "no task 'shopp.tasks.send' is declared in this worker: no installed app has a module 'shopp.tasks': "
+        "is its app in INSTALLED_APPS, was it renamed, or is it of another project on this server, which needs a "
+        "NAMESPACE of its own?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "next_step"), [("defualt", "Did you mean 'default'?"), ("invoices", "Choose one of 'default', ")]
+)
+def test_queue_that_is_not_in_the_settings_is_named_with_the_place_to_add_it(
+    paint: Task[..., Any], name: str, next_step: str
+):
+    with pytest.raises(InvalidTask) as refusal:
+        paint.using(queue_name=name)
+
+    assert f": Queue {name!r} is not in RSMQ['QUEUES'], where each queue needs an entry. {next_step}" in str(
+        refusal.value
     )
 
 

@@ -56,13 +56,13 @@ def test_it_logs_the_queues_that_it_consumes(project: Configure, start_worker: S
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--queues", "defualt"), "CommandError: Queue 'defualt' is not in RSMQ['QUEUES']."),
+        (("--queues", "defualt"), "CommandError: Queue 'defualt' is not in RSMQ['QUEUES'], where"),
         (("--queues", "default-dead"), "CommandError: Queue 'default-dead' holds dead letters. To have workers"),
         (("--threads", "0"), "0 is too small; the minimum is 1"),
         (("--poll-interval", "nan"), "nan is not a number of seconds"),
         (("--poll-interval", "often"), "often is not a number of seconds"),
         (("--max-tasks", "many"), "'many' is not a whole number"),
-        (("--exclude-queues", "defualt"), "Queue 'defualt' is not in RSMQ['QUEUES']."),
+        (("--exclude-queues", "defualt"), "Queue 'defualt' is not in RSMQ['QUEUES'], where each queue needs an entry."),
         (("--exclude-queues", "default"), "no queue to consume: --exclude-queues excludes all queues"),
         (("--exclude-queues", "default", "--queues", "default"), "--exclude-queues cannot be combined with --queues"),
         (("--backend", "other"), "--backend: The connection 'other' doesn't exist"),
@@ -120,7 +120,8 @@ def test_task_with_a_misspelt_queue_is_a_mistake_in_one_line(
     said = capsys.readouterr().err
     assert ended.value.code == 1
     assert said.startswith("CommandError: Task ") and said.count("\n") == 1
-    assert said.endswith(": Queue 'mial' is not in RSMQ['QUEUES']. Did you mean 'mail'?\n")
+    assert ": Queue 'mial' is not in RSMQ['QUEUES'], where each queue needs an entry." in said
+    assert said.endswith(" Did you mean 'mail'?\n")
 
 
 def test_mistake_is_reported_in_one_line(start_worker: StartWorker):

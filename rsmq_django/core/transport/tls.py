@@ -32,11 +32,16 @@ _REMEDIES = (
     ),
     ("WRONG VERSION NUMBER", "The server does not use TLS on this port: use its TLS port, or redis://."),
     *((part, _CLIENT_REFUSED) for part in ("ALERT", "CLOSED BY SERVER", "RESET BY PEER", "BROKEN PIPE", "EOF")),
+    # A server without TLS waits for the rest of what it takes for a command.
+    ("TIMEOUT", "Is the server running there, and does it use TLS on this port? Without TLS, write redis://."),
 )
 
 
 def tls_remedy(url: str, error: Exception) -> str:
     """Return the next step after `error` on a connection to `url`; "" for errors that have nothing to do with TLS."""
+    text = str(error).upper().replace("_", " ")
+    if url.startswith("redis://") and ("CLOSED BY SERVER" in text or "RESET BY PEER" in text):
+        return "Is the server running there? If it uses TLS on this port, write rediss://."
     if not url.startswith("rediss://"):
         return ""
     parse_url: Any = redis.connection.parse_url
@@ -44,5 +49,4 @@ def tls_remedy(url: str, error: Exception) -> str:
     for name in FILES:
         if name in options and not os.access(options[name], os.R_OK):
             return f"{name} is {options[name]!r}, which does not exist or cannot be read."
-    text = str(error).upper().replace("_", " ")
     return next((remedy for part, remedy in _REMEDIES if part in text), "")

@@ -9,6 +9,7 @@ import pytest
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.transport.tls import tls_remedy
+from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.tls_proxy import Authority, TlsProxy
 
@@ -111,6 +112,16 @@ def test_certificate_of_a_server_that_has_expired_is_named(
 )
 def test_refusal_of_a_certificate_says_what_to_do(said: str, remedy: str):
     assert remedy in tls_remedy("rediss://localhost:6380/0", ConnectionError(said))
+
+
+def test_server_that_expects_tls_is_found_by_a_client_without_it(proxy: TlsProxy):
+    with pytest.raises(ConnectionFailed, match=r"If it uses TLS on this port, write rediss://\.$"):
+        Connection(f"redis://localhost:{proxy.port}/0", timeout_s=15).exchange([("PING",)])
+
+
+def test_client_that_expects_tls_of_a_server_without_it_learns_the_scheme(server: PrivateServer):
+    with FaultProxy(server.url) as plain, pytest.raises(ConnectionFailed, match=r"Without TLS, write redis://\.$"):
+        Connection(plain.url.replace("redis://", "rediss://"), timeout_s=1).exchange([("PING",)])
 
 
 async def test_unknown_authority_is_refused_in_async_calls_too(
