@@ -41,6 +41,17 @@ def test_actions_of_others_are_named_by_their_commit(workflow: Path):
         assert re.fullmatch(r"[0-9a-f]{40}", version) or action == "pypa/gh-action-pypi-publish"
 
 
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_job_ends_within_the_six_hours_of_a_public_runner(workflow: Path):
+    text = workflow.read_text()
+    limits = re.findall(r"^    timeout-minutes: (\d+)$", text, re.M)
+    asked = [int(minutes) for minutes in re.findall(r"\bMINUTES=(\d+)", text)]
+
+    assert len(limits) == text.count("runs-on:")
+    assert all(int(limit) < 360 for limit in limits)
+    assert all(minutes < max(map(int, limits)) for minutes in asked)
+
+
 def test_audit_checks_each_file_that_a_host_or_containers_read_by_a_schema():
     audit = (ROOT / "Makefile").read_text()
     lines = re.findall(r"^\t@(?:\$\(SCHEMA\)|\S+/kubernetes-validate) (.+)", audit, re.M)
