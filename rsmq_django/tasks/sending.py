@@ -5,10 +5,13 @@ Sending is one round trip: at once, at the commit, or by a relay that reads the 
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from asgiref.sync import AsyncToSync, sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DEFAULT_DB_ALIAS, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -19,16 +22,20 @@ from .outgoing import Outgoing
 from .round_trips import Sent, asend_all, in_portions, send, send_all, send_each
 from .tracing import sending
 
+#: How long a coroutine that calls enqueue() waits for the thread of its synchronous caller.
+CALLER_ANSWERS_WITHIN_S = 10.0
+
 
 def hand_over_one(outgoing: Outgoing, *, then: Callable[[Sent], object]) -> None:
     """Do what hand_over() does with a single call."""
     if outgoing.route.settings.outbox:
         hand_over([outgoing], then=then)
         return
-    connection = _in_transaction(outgoing.route.enqueue_on_commit)
+    database = outgoing.route.enqueue_on_commit
+    connection = _in_transaction(database)
     if connection is not None:
         send_at_commit(connection, [outgoing], then, send=send_each)
-    else:
+    elif not in_transaction_of_caller(lambda: hand_over_one(outgoing, then=then), database):
         then(send(outgoing))
 
 
@@ -44,7 +51,7 @@ def hand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], object] = l
     connection = _in_transaction(database)
     if connection is not None:
         send_at_commit(connection, batches, then, send=send_each)
-    else:
+    elif not in_transaction_of_caller(partial(hand_over, batches, then=then), database):
         then(send_all(batches))
 
 
@@ -93,7 +100,7 @@ def after_commit(do: Callable[[], Any], what: str) -> None:
     connection = _in_transaction()
     if connection is not None:
         transaction.on_commit(AfterCommit(do, what), using=connection.alias, robust=True)
-    else:
+    elif not in_transaction_of_caller(partial(after_commit, do, what)):
         do()  # not with on_commit(), which would connect to the database only to find no open transaction
 
 
@@ -109,6 +116,28 @@ async def in_transaction(do: Callable[[], object], database: bool | str | None =
     if getattr(AsyncToSync.executors, "current", None) is None:
         return False  # no synchronous caller, so no thread has a transaction for this coroutine
     return await sync_to_async(_if_in_transaction)(do, database)
+
+
+def in_transaction_of_caller(do: Callable[[], object], database: bool | str | None = None) -> bool:
+    """Do what in_transaction() does where a coroutine calls a function without await, for example enqueue().
+
+    Raises SynchronousOnlyOperation when the thread is busy: it may wait for the event loop, which waits here.
+    """
+    if _get_running_loop() is None or _waited_for(database) is False:
+        return False
+    caller = getattr(AsyncToSync.executors, "current", None)
+    if caller is None:
+        return False
+    answer = caller.submit(_if_in_transaction, do, database)
+    try:
+        return bool(answer.result(CALLER_ANSWERS_WITHIN_S))
+    except TimeoutError:
+        if not answer.cancel():  # it has begun, and waits for nothing
+            return bool(answer.result())
+    raise SynchronousOnlyOperation(
+        "the thread that runs this coroutine is busy, and only it knows whether a transaction is open; nothing was "
+        "sent. Use the async form, await task.aenqueue(...)"
+    )
 
 
 def _if_in_transaction(do: Callable[[], object], database: bool | str | None) -> bool:
@@ -132,10 +161,13 @@ def is_only_of_test() -> bool:
 
 def _in_transaction(database: bool | str | None = None) -> BaseDatabaseWrapper | None:
     """Return the connection of a database, by default the configured one, while a transaction is open on it."""
-    if database is None:
-        database = get_settings().tasks.enqueue_on_commit
+    database = _waited_for(database)
     if database is False:
         return None
     connection = transaction.get_connection(DEFAULT_DB_ALIAS if database is True else str(database))
     may_be_open = connection.connection is not None and not connection.autocommit
     return connection if connection.in_atomic_block or may_be_open else None
+
+
+def _waited_for(database: bool | str | None) -> bool | str:
+    return get_settings().tasks.enqueue_on_commit if database is None else database

@@ -25,7 +25,7 @@ from ..core.transport.portions import portions, size_of_call
 from ..queues import aensure_queue, ensure_queue, get_sender
 from .outgoing import Outgoing
 from .round_trips import as_stored, asend_together, round_trips, send_together, spans_of, tagging
-from .sending import after_commit, in_transaction, is_in_transaction, is_only_of_test
+from .sending import after_commit, in_transaction, in_transaction_of_caller, is_in_transaction, is_only_of_test
 from .task import Task
 from .workflow_plan import Invocation, Member, Step, WorkflowPlan
 from .workflow_progress import WorkflowSending, WorkflowStopped, give_up
@@ -86,7 +86,7 @@ def map_items(plan: WorkflowPlan, task: Task[..., Any], items: Iterable[Any], *,
     """Send a call for each item, with at most `window` unfinished calls at a time."""
     _check_items(task, items, Iterable)
     mapping = _Mapping(plan, task, window)
-    if is_in_transaction():
+    if is_in_transaction() or in_transaction_of_caller(_refuse_map):
         _refuse_map()
     progress = WorkflowSending(plan)
     with progress.reported(give_up):

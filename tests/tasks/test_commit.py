@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from django.db.transaction import TransactionManagementError
+from django.dispatch import Signal
 from django.utils.connection import ConnectionDoesNotExist
 
 from rsmq_django.core.errors import MessageTooLong, PartlyDone, QueueFull
@@ -20,7 +23,7 @@ from rsmq_django.core.keys import queue_keys
 from rsmq_django.core.transport.connection import Connection
 from rsmq_django.core.transport.packing import Command, Reply, packed
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Task, amap_tasks, call, chain
+from rsmq_django.tasks import Task, amap_tasks, call, chain, map_tasks
 from rsmq_django.tasks.compat import task_enqueued
 from rsmq_django.topics import apublish, get_topic, publish
 from tests.redis_server import PrivateServer
@@ -438,6 +441,62 @@ def test_async_call_of_a_transaction_that_is_rolled_back_is_dropped(greet: Task,
     assert sent() == 0
 
 
+SEND: list[tuple[str, Callable[[Task], object]]] = [
+    ("enqueue", lambda greet: greet.enqueue("Ada")),
+    ("enqueue_many", lambda greet: greet.enqueue_many([["Ada"]])),
+    ("workflow", lambda greet: chain(call(greet, "Ada")).enqueue()),
+    ("publish", lambda greet: publish("orders", b"7")),
+]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_rolled_back", [False, True], ids=["committed", "rolled back"])
+@pytest.mark.parametrize("send", [send for _, send in SEND], ids=[name for name, _ in SEND])
+def test_coroutine_that_forgets_await_waits_for_the_commit_of_synchronous_code_too(
+    greet: Task, sent, send: Callable[[Task], object], is_rolled_back: bool
+):
+    async def receiver(**_: Any) -> None:
+        send(greet)
+
+    def count() -> int:
+        return int(sent()) + get_topic("orders").status().last
+
+    saved = Signal()
+    saved.connect(receiver)
+
+    with transaction.atomic():
+        saved.send(None)  # as Django runs asynchronous receivers of the signals of a model
+        assert count() == 0
+        transaction.set_rollback(is_rolled_back)
+
+    assert count() == (0 if is_rolled_back else 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_coroutine_waits_a_limited_time_for_a_busy_thread(greet: Task, sent, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rsmq_django.tasks.sending.CALLER_ANSWERS_WITHIN_S", 0.05)
+    begun, is_over = threading.Event(), threading.Event()
+
+    def keep_busy() -> None:
+        begun.set()
+        is_over.wait(60)
+
+    async def send() -> None:
+        await asyncio.to_thread(begun.wait, 60)
+        try:
+            with pytest.raises(SynchronousOnlyOperation, match="nothing was sent. Use .*aenqueue"):
+                greet.enqueue("Ada")
+        finally:
+            is_over.set()
+
+    async def view() -> None:
+        await asyncio.gather(sync_to_async(keep_busy)(), send())
+
+    async_to_sync(view)()
+
+    assert sent() == 0
+
+
 @pytest.mark.django_db(transaction=True)
 def test_async_call_without_a_transaction_is_sent_at_once_although_synchronous_code_waits(greet: Task, sent):
     async_to_sync(greet.aenqueue)("Ada")
@@ -457,8 +516,12 @@ def test_workflow_of_a_coroutine_in_a_transaction_of_synchronous_code_is_sent_at
 
 @pytest.mark.django_db(transaction=True)
 def test_map_of_a_coroutine_refuses_to_send_in_a_transaction_of_synchronous_code(greet: Task, sent):
-    with transaction.atomic(), pytest.raises(TransactionManagementError, match="map_tasks\\(\\) sends at once"):
-        async_to_sync(amap_tasks)(greet, ["Ada"])
+    async def receiver() -> None:
+        map_tasks(greet, ["Ada"])
+
+    for send in (lambda: async_to_sync(amap_tasks)(greet, ["Ada"]), async_to_sync(receiver)):
+        with transaction.atomic(), pytest.raises(TransactionManagementError, match="map_tasks\\(\\) sends at once"):
+            send()
 
     assert sent() == 0
 
