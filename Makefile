@@ -61,8 +61,10 @@ test: ## run the tests on both ends of the supported Pythons and Djangos (SLOW=1
 	-@$(MAKE) -s --no-print-directory environments
 	@$(PYTHON) tools/run_parts.py $(TEST_PARTS)
 
-# Each part runs even if others fail, also to install; parts joined by a plus sign run in parallel.
-TEST_PARTS = test-default test-other test-django60 test-django-suite test-instructions test-spark+test-browser $(if $(SLOW),test-spark-slow)
+# Each part runs even if others fail, also to install; parts joined by a plus sign run in parallel: those of one process,
+# or that wait for the network.
+TEST_PARTS = test-default test-other test-django60 test-django-suite+test-instructions test-spark+$(BROWSER_PARTS) \
+    $(if $(SLOW),test-spark-slow)
 
 # All environments of the tests, in parallel: an installation uses one core.
 environments:
@@ -153,22 +155,37 @@ spark-tests:
 	fi
 
 # Each version of Django has its own layout of the admin; with Django 6.0 only the layout is tested. Separate processes:
-# while Playwright is active, an event loop runs in the main thread.
+# while Playwright is active, an event loop runs in the main thread. Side by side, because each is one process.
 # The pictures of all pages that they leave are in .screenshots/.
+BROWSER_PARTS := browser-default+browser-other+browser-django60
+
 test-browser: ## run the tests of the admin in Chromium, on each supported Django
-	@if test -n '$(CHROMIUM)'; then \
-	    $(MAKE) -s --no-print-directory browser-environments && \
-	    failed=; for venv in .venv $(if $(OTHER_PYTHON),.venv-other); do \
-	        $$venv/bin/python -c 'import django; print("Chromium, Django", django.__version__)'; \
-	        $$venv/bin/python -m pytest -q -m browser tests/browser $(ARGS) || failed=yes; \
-	    done; \
-	    $(MAKE) -s --no-print-directory test-django60 DJANGO_60_TESTS='tests/browser/test_layout.py tests/browser/test_axe.py' ARGS='-m browser -n 0 $(ARGS)' \
-	        || failed=yes; \
-	    test -z "$$failed"; \
+	-@test -z '$(CHROMIUM)' || $(MAKE) -s --no-print-directory browser-environments
+	@$(PYTHON) tools/run_parts.py $(BROWSER_PARTS)
+
+define in_chromium
+if test -n '$(CHROMIUM)'; then $(1); else \
+    echo "SKIPPED the tests in a browser: they need Chromium (Debian: apt-get install chromium; macOS: brew install --cask chromium)"; \
+    test -z "$$CI"; \
+fi
+endef
+
+browser-default:
+	@$(call in_chromium,$(MAKE) -s --no-print-directory $(BROWSER_INSTALLED) && \
+	    $(BIN)/python -m pytest -q -m browser tests/browser $(ARGS))
+
+browser-other:
+	@if test -n "$(OTHER_PYTHON)"; then \
+	    $(call in_chromium,$(MAKE) -s --no-print-directory $(OTHER_BROWSER_INSTALLED) && \
+	        $(OTHER_BIN)/python -m pytest -q -m browser tests/browser $(ARGS)); \
 	else \
-	    echo "SKIPPED the tests in a browser: they need Chromium (Debian: apt-get install chromium; macOS: brew install --cask chromium)"; \
+	    echo "SKIPPED the second run in a browser: no Python $(OTHER_VERSIONS) found"; \
 	    test -z "$$CI"; \
 	fi
+
+browser-django60:
+	@$(call in_chromium,$(MAKE) -s --no-print-directory test-django60 \
+	    DJANGO_60_TESTS='tests/browser/test_layout.py tests/browser/test_axe.py' ARGS='-m browser -n 0 $(ARGS)')
 
 browser-environments:
 	@$(MAKE) -s --no-print-directory -j2 $(BROWSER_INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_BROWSER_INSTALLED))
@@ -250,7 +267,7 @@ messages: $(INSTALLED) ## extract the texts to be translated, and compile the tr
 
 ci: ## run all checks of continuous integration
 	-@$(MAKE) -s --no-print-directory environments
-	@$(PYTHON) tools/run_parts.py lint+docs $(TEST_PARTS)
+	@$(PYTHON) tools/run_parts.py lint+docs+audit $(TEST_PARTS)
 
 bench: $(INSTALLED) ## measure this project against the capacity of the server (QUICK=1: three minutes, else half an hour)
 	@$(BIN)/python -m benchmarks --size $(if $(QUICK),quick,full) $(ARGS)
@@ -317,4 +334,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark docs environments test test-default test-other test-matrix test-sid test-cells test-free-threaded test-django60 test-django-suite release-check test-instructions record-instructions test-faults test-simulation test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-shards bench-spark
+.PHONY: help demo demo-spark docs environments test test-default test-other test-matrix test-sid test-cells test-free-threaded test-django60 test-django-suite release-check test-instructions record-instructions test-faults test-simulation test-spark test-spark-slow spark-tests test-browser browser-default browser-other browser-django60 browser-environments audit lint ci peers bench bench-peers bench-shards bench-spark

@@ -32,6 +32,15 @@ def test_every_target_that_a_workflow_makes_is_in_the_makefile(workflow: Path):
     assert all((ROOT / script).exists() for script in scripts)
 
 
+def test_every_part_of_a_test_run_is_a_target_of_the_makefile():
+    makefile = (ROOT / "Makefile").read_text()
+    found = subprocess.run(["make", "-s", "print-TEST_PARTS", "SLOW=1"], cwd=ROOT, capture_output=True, text=True)
+    parts = found.stdout.replace("+", " ").split()
+
+    assert {"test-default", "test-other", "browser-default", "browser-other", "browser-django60"} < {*parts}
+    assert {*parts} <= {*re.findall(r"^([a-z0-9-]+):", makefile, re.M)}
+
+
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_actions_of_others_are_named_by_their_commit(workflow: Path):
     used = re.findall(r"uses: (\S+)@(\S+)", workflow.read_text())
