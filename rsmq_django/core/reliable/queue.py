@@ -37,6 +37,7 @@ from .arguments import (
 from .records import Kind, ReliableMessage, ReliableStatistics, StoredReliableMessage
 from .replies import (
     Popped,
+    Recovered,
     read_ids_or_none,
     read_info,
     read_moved,
@@ -268,7 +269,7 @@ class ReliableQueue:
         """See recover_messages()."""
         return await self.client.arun(self.recover_call(count, elapsed_ms)) or []
 
-    def recover_call(self, count: int, elapsed_ms: int) -> Call[list[ReliableMessage] | None]:
+    def recover_call(self, count: int, elapsed_ms: int) -> Call[Recovered | None]:
         """Return recover_messages() as a call."""
         room = checked_room(count)
         args = (room, checked_whole("elapsed_ms", elapsed_ms, 0, MAX_MS), self.consumer)

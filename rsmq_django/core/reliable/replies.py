@@ -40,16 +40,25 @@ def read_popped(reply: list[Any]) -> Popped:
     return Popped(messages, None if next_due_ms < 0 else next_due_ms, server_ms, in_flight, positions)
 
 
-def read_recovered(queue: str) -> Callable[[list[Any] | None], list[ReliableMessage] | None]:
+class Recovered(list[ReliableMessage]):
+    """Recovered messages."""
+
+    #: Ids of the messages that became dead instead.
+    dead: list[str]
+
+
+def read_recovered(queue: str) -> Callable[[list[Any] | None], Recovered | None]:
     """Return a parser of the reply of recover.lua; its result is None if the queue does not exist."""
 
-    def read(reply: list[Any] | None) -> list[ReliableMessage] | None:
+    def read(reply: list[Any] | None) -> Recovered | None:
         if reply is None:
             return None
-        return [
+        recovered = Recovered(
             ReliableMessage(queue, read_message_id(reply[at]), *reply[at + 1 : at + 4])
-            for at in range(0, len(reply), 4)
-        ]
+            for at in range(1, len(reply), 4)
+        )
+        recovered.dead = read_message_id(reply[0]).split(" ") if reply[0] else []
+        return recovered
 
     return read
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from ...conf.settings import ReliableQueueSettings, get_settings
 from ...core import Client, RsmqError, SettleResult
 from ...core.limits import MAX_BATCH
+from ...core.log_lines import get_logger
 from ...core.reliable import Popped
 from ...queues import get_client
 from ..delivery import Delivery
@@ -38,6 +39,8 @@ from .reliable_steps import (
     ReliableSettleStep,
     settle_calls,
 )
+
+logger = get_logger(__name__)
 
 
 class ReliableSource(BaseSource):
@@ -182,11 +185,19 @@ class ReliableSource(BaseSource):
         left = room
         if abandoned is not None:
             left -= RECOVERED_AT_ONCE
-            steps.append(RecoverStep(abandoned, fetch, self.leases))
+            steps.append(RecoverStep(abandoned, fetch, self.leases, self._note_dead))
         return [*steps, self._pop_step(fetch, left)], fetch
 
     def _pop_step(self, fetch: ReliableFetch, room: int) -> PopStep:
         return PopStep(fetch, room, self.leases, self._note_popped, self._note_damage)
+
+    def _note_dead(self, state: ReliableQueueState, ids: Sequence[str]) -> None:
+        """Log and count messages that became dead because no worker has reported an outcome of their last delivery."""
+        for message_id in ids:
+            text = "message %s of queue %s is dead: its last worker vanished, and it has no deliveries left"
+            logger.error(text, message_id, state.settings.name)
+            if self.statistics is not None:
+                self.statistics.ended(state.settings.name, "", "dead")
 
     def _note_popped(self, fetch: ReliableFetch, popped: Popped) -> None:
         """Plan the next fetch."""

@@ -11,7 +11,7 @@ from ...core import Message, RsmqError, SettleResult
 from ...core.errors import ConnectionFailed
 from ...core.log_lines import get_logger
 from ...core.reliable import Popped, ReliableMessage, ReliableQueue
-from ...core.reliable.replies import read_ids_or_none
+from ...core.reliable.replies import Recovered, read_ids_or_none
 from ...core.texts import counted
 from ...core.transport.call import Call
 from ..delivery import Delivery
@@ -190,15 +190,19 @@ class RecoverStep:
     state: ReliableQueueState
     fetch: ReliableFetch
     leases: Leases
-    call: Call[list[ReliableMessage] | None] = field(init=False)
+    #: Called with the ids of messages that became dead.
+    on_dead: Callable[[ReliableQueueState, Sequence[str]], None]
+    call: Call[Recovered | None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.call = self.state.queue.recover_call(RECOVERED_AT_ONCE, self.state.settings.lease_s * 1000)
 
-    def done(self, recovered: list[ReliableMessage] | None) -> None:
+    def done(self, recovered: Recovered | None) -> None:
         """Hold the message, and plan the next recovery: at once when there may be more."""
         self.state.damage.over()
-        found = recovered or []
+        if recovered is not None and recovered.dead:
+            self.on_dead(self.state, recovered.dead)
+        found: Sequence[ReliableMessage] = recovered or ()
         self.leases.add(self.fetch.take(found, RECOVERED_AT_ONCE, crashes=1))
         if len(found) < RECOVERED_AT_ONCE:
             self.state.choose_recovery()

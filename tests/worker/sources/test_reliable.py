@@ -248,10 +248,12 @@ def test_message_of_an_unresponsive_consumer_is_recovered_automatically(orders: 
     assert seen == [2]
 
 
-def test_message_that_kills_its_workers_dies(orders: ReliableQueue, server: PrivateServer):
+def test_message_that_kills_its_workers_dies(
+    orders: ReliableQueue, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
     seen: list[bytes] = []
     consumer("orders")(lambda message: seen.append(message.body))
-    orders.push("poison", "good")
+    poison, _good = orders.push("poison", "good")
     orders.configure(max_deliveries=3)
     for _ in range(3):  # each taken by a worker that died
         orders.pop() if not orders.info()[3] else orders.recover(1, 0)
@@ -261,6 +263,9 @@ def test_message_that_kills_its_workers_dies(orders: ReliableQueue, server: Priv
 
     assert seen == [b"good"]
     assert [dead.body for dead in orders.messages("dead")] == [b"poison"]
+    assert f"message {poison} of queue orders is dead" in caplog.text
+    totals = read_totals(orders.client, ["orders"])["orders"]
+    assert sum(counts.dead for counts in totals.values()) == 1
 
 
 def test_messages_that_ran_beside_one_that_kills_its_process_do_not_die_with_it(
