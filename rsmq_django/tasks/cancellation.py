@@ -239,10 +239,12 @@ def cancel_tagged(tag: str) -> int:
     check_tag(tag)
     count = 0
     for alias in get_settings().connections:
-        client = get_client(alias)
-        while ids := client.run(tagged_call(client.namespace, tag)):
+        client, before = get_client(alias), list[str]()
+        # An id that another program has written, and that is no text, stays.
+        while (ids := client.run(tagged_call(client.namespace, tag))) and ids != before:
             count += sum(map(_cancel_known, ids))
             client.run(untag(client.namespace, tag, ids))
+            before = ids
     return count
 
 

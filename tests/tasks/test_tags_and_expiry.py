@@ -149,6 +149,16 @@ def test_a_call_in_time_runs(project: Configure):
     assert (seen, dead_letters()) == (["ran"], [])
 
 
+def test_cancelling_by_a_tag_ends_although_another_program_has_written_an_id_that_is_no_text(
+    project: Configure, server: PrivateServer
+):
+    task = declare(tags=["tour"])(lambda: None)
+    task.enqueue()
+    server.redis.zadd("rsmq::tag:tour", {b"\xff": 0})
+
+    assert cancel_tagged("tour") == 1
+
+
 @pytest.mark.parametrize(
     "options",
     [
