@@ -80,14 +80,13 @@ def _foreign_fields(client: Client, keys: QueueKeys, name: str) -> list[bytes]:
         )
         cursor, *fields = client.run(call)
         found |= dict.fromkeys(fields)
-        if cursor == b"0" or len(found) > MAX_FOREIGN_FIELDS:
-            break
-    if len(found) > MAX_FOREIGN_FIELDS:
-        raise InvalidValue(
-            f"the hash of queue {name!r} has more than {MAX_FOREIGN_FIELDS} fields of other programs; "
-            "nothing was removed"
-        )
-    return list(found)
+        if len(found) > MAX_FOREIGN_FIELDS:
+            raise InvalidValue(
+                f"the hash of queue {name!r} has more than {MAX_FOREIGN_FIELDS} fields of other programs; "
+                "nothing was removed"
+            )
+        if cursor == b"0":
+            return list(found)
 
 
 def discard(namespace: str, name: str, ids: Sequence[str]) -> Call[list[bool]]:

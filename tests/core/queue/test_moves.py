@@ -139,6 +139,9 @@ def test_purge_refuses_a_hash_that_another_program_has_filled(
         purge(client, "jobs")
 
     assert queue.attributes().messages == 1
+    monkeypatch.setattr(moves, "MAX_FOREIGN_FIELDS", 3)
+    assert purge(client, "jobs") == 1
+    assert set(server.redis.hkeys("rsmq:jobs:Q")) > {b"a", b"b", b"c"}
 
 
 # -- Discard ----------------------------------------------------------------------------------------------------------
@@ -501,6 +504,19 @@ def test_redrive_makes_a_failed_result_wait_again(client: Client, queue: Queue, 
         b"error:0": b"[]",  # of an earlier life
     }
     assert server.redis.ttl("rsmq::result:t1") == pytest.approx(REDRIVEN_RESULT_TTL_S, abs=60)
+
+
+def test_attempts_before_the_last_redrive_keep_their_numbers_until_there_are_new_ones(
+    client: Client, queue: Queue, other: Queue, server: PrivateServer
+):
+    message_id = queue.send(b"x")
+    bury(server, queue, message_id, task_id="t1")
+    record = {"status": "FAILED", "queue": "other", "message": message_id, "error:-1": "[]", "error:0": "[]"}
+    server.redis.hset("rsmq::result:t1", mapping=record)
+
+    client.run(redrive("rsmq", "jobs", "other", seen_in(queue)))
+
+    assert {b"error:-1", b"error:0"} == {name for name in server.redis.hkeys("rsmq::result:t1") if b":" in name}
 
 
 def test_redrive_makes_no_result_where_none_is_kept(client: Client, queue: Queue, other: Queue, server: PrivateServer):
