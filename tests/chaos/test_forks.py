@@ -33,7 +33,7 @@ logging.basicConfig(level=logging.INFO, stream=sys.stdout)
 
 def run(kind=Supervisor, **options):
     worker = WorkerOptions(threads=2, async_tasks=1, poll_interval_s=0.1, shutdown_timeout_s=5, **options)
-    sys.exit(kind(queue_settings([]), SupervisorOptions(processes=2, worker=worker)).run())
+    sys.exit(kind(queue_settings([]), SupervisorOptions(processes=2, worker=worker, max_crashes=3)).run())
 """
 
 

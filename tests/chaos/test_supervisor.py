@@ -523,7 +523,7 @@ def test_damaged_dead_letter_queue_blocks_nothing_and_loses_nothing(
 
 def test_supervisor_without_children_sleeps_until_it_may_start_one(project: Configure):
     options = WorkerOptions(threads=1, async_tasks=1, poll_interval_s=1, shutdown_timeout_s=1)
-    supervisor = Supervisor(queue_settings([]), SupervisorOptions(processes=1, worker=options))
+    supervisor = Supervisor(queue_settings([]), SupervisorOptions(processes=1, worker=options, max_crashes=3))
     supervisor._start_at = time.monotonic() + 5
 
     assert supervisor._next_check_at() == supervisor._start_at

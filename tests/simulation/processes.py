@@ -238,7 +238,7 @@ def start_supervisor(name: str) -> SimulatedSupervisor:
         worker = WorkerOptions.from_settings(
             get_settings().worker, threads=THREADS, async_tasks=1, worker_id=name, shutdown_timeout_s=150.0, topics=()
         )
-        supervisor = SimulatedSupervisor(process, SupervisorOptions(processes=2, worker=worker))
+        supervisor = SimulatedSupervisor(process, SupervisorOptions(processes=2, worker=worker, max_crashes=3))
         started.append(supervisor)
         supervisor.run()
         end_process(process)

@@ -87,7 +87,7 @@ class SupervisorOptions:
     #: at once.
     max_tasks_jitter: int = 0
     #: Crashes after which a message moves to the dead-letter queue.
-    max_crashes: int = 3
+    max_crashes: int
     #: Whether schedules are fired, as long as there are processes.
     fires_schedules: bool = False
     #: Whether a separate process relays the outbox.

@@ -55,7 +55,8 @@ def make_supervisor(project: Configure, clock: StillClock) -> Iterator[MakeSuper
         defaults = {"threads": 1, "async_tasks": 1, "poll_interval_s": 1.0, "shutdown_timeout_s": 7.0}
         worker = WorkerOptions(**(defaults | options))
         supervisor = Supervisor(
-            queue_settings([]), SupervisorOptions(processes=3, worker=worker, max_memory_bytes=max_memory_bytes)
+            queue_settings([]),
+            SupervisorOptions(processes=3, worker=worker, max_crashes=3, max_memory_bytes=max_memory_bytes),
         )
         supervisor._free_slots.clear()  # as if all had been started
         for maintenance in supervisor._maintenance:
