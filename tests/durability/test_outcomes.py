@@ -148,6 +148,23 @@ def test_outcomes_that_the_server_refused_are_not_said_to_be_stored(
     assert "are stored" not in told
 
 
+@pytest.mark.usefixtures("replica")
+def test_after_a_wait_in_vain_there_is_none_for_a_while(
+    use: Use, double: Task, primary: ReplicatedServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(confirmation, "PAUSE_S", 3600.0)
+    use(WAITS)
+    task_id = double.using(durability=False).enqueue(1).id
+    worker = new_worker(until_empty=True, threads=1)
+    noted = queue_source(worker)._confirmation
+    assert noted is not None
+    noted.note("0 of 1 replica")
+    before = waits(primary)
+    worker.run()
+
+    assert (waits(primary) - before, status(primary, namespace, task_id)) == (0, "SUCCESSFUL")
+
+
 def test_worker_says_when_outcomes_are_confirmed_again(
     use: Use,
     double: Task,

@@ -116,6 +116,15 @@ def test_delayed_message_joins_the_end_when_its_time_has_come(jobs: ReliableQueu
     assert bodies(jobs.pop_messages(5)) == [b"second", b"pushed with a delay", b"first"]
 
 
+def test_delayed_messages_that_are_too_many_for_one_step_are_due_at_once(jobs: ReliableQueue, server: PrivateServer):
+    jobs.push("later", delay_s=60)
+    server.redis.zadd("rsmq::reliable:jobs:delayed", {f"{n}-1": n for n in range(1, 1002)})
+
+    popped = jobs.client.run(jobs.pop_call(0))
+
+    assert (popped.next_due_ms, jobs.statistics().depth.delayed) == (0, 2)
+
+
 def test_blocked_pop_wakes_when_a_delay_ends(jobs: ReliableQueue):
     jobs.push("soon", delay_s=0.3)
 

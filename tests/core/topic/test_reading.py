@@ -292,6 +292,18 @@ def test_each_message_has_the_time_of_its_slot_among_many_slots(topic: Topic, se
     assert times == [1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000, 5000, 5000]
 
 
+def test_age_of_a_message_is_unknown_when_its_time_was_lost(topic: Topic, server: PrivateServer, pass_time: PassTime):
+    group = topic.group("g")
+    topic.publish(*"ab")
+    server.redis.delete(topic.keys.time)
+    pass_time(topic, 60)
+    topic.publish("c")
+
+    assert group.status().depth.oldest_ready_s is None
+    group.read(2)
+    assert group.status().depth.oldest_ready_s is not None
+
+
 def test_status_of_a_group_is_read_again_when_its_reply_is_lost(topic: Topic):
     assert topic.group("g").status_call().repeatable
 

@@ -604,6 +604,8 @@ def test_idle_worker_waits_for_a_token_a_poll_or_the_next_recovery(orders: Relia
     assert source.next_exchange_at(0) is None
     source.fetch_now()
     assert source.next_exchange_at(0) == source.next_exchange_at(room) == 0.0
+    source.exchange(0)
+    assert source.next_exchange_at(0) is None, "a token that a busy worker took is given back once"
 
 
 # -- Trouble ----------------------------------------------------------------------------------------------------------
