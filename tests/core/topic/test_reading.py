@@ -292,6 +292,14 @@ def test_each_message_has_the_time_of_its_slot_among_many_slots(topic: Topic, se
     assert times == [1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000, 5000, 5000]
 
 
+def test_status_has_the_times_of_the_oldest_and_the_newest_message(topic: Topic, server: PrivateServer):
+    topic.publish(*"abc")
+    server.redis.delete(topic.keys.time)
+    server.redis.zadd(topic.keys.time, {"1": 1000, "2": 2000, "3": 3000})
+
+    assert (topic.status().oldest_ms, topic.status().newest_ms) == (1000, 3000)
+
+
 def test_age_of_a_message_is_unknown_when_its_time_was_lost(topic: Topic, server: PrivateServer, pass_time: PassTime):
     group = topic.group("g")
     topic.publish(*"ab")

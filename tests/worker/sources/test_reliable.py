@@ -27,6 +27,7 @@ from rsmq_django.worker.outcomes import Dead, Released, RetryIn, Succeeded
 from rsmq_django.worker.report.notifications import Notifier
 from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.sources.reliable import make_reliable_sources
+from rsmq_django.worker.sources.reliable_queue import ReliableWakeUp
 from rsmq_django.worker.worker import Worker
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -587,6 +588,20 @@ def test_a_turn_is_one_round_trip_whatever_is_to_be_said(
     assert time.monotonic() - executions[4].delivery.renewed_at < 20, "extended"
     depth = orders.statistics()
     assert (depth.total_acked, depth.total_nacked, depth.total_buried) == (1, 2, 1)
+
+
+def test_refusal_of_the_server_is_no_token(orders: ReliableQueue, server: PrivateServer):
+    tokens = list[bool]()
+    server.redis.set("rsmq::reliable:orders:wake", "of another program")
+    wake_up = ReliableWakeUp([orders], on_token=lambda: tokens.append(True))
+    wake_up.start()
+    try:
+        wake_up.expect()
+        wait_until(lambda: wake_up._backoff._failures or tokens)
+    finally:
+        wake_up.stop()
+
+    assert tokens == []
 
 
 @pytest.mark.parametrize("room", [1, 4])

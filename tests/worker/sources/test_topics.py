@@ -410,6 +410,24 @@ def test_key_that_cannot_be_waited_for_delays_its_own_topic_only(
         wake_up.join()
 
 
+def test_thread_of_topics_sleeps_until_a_publish_is_expected(server: PrivateServer):
+    sleeps = list[float | None]()
+
+    class Expected(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            sleeps.append(timeout)
+            return super().wait(timeout)
+
+    wake_up = TopicWakeUp(Connection(server.url, timeout_s=15), on_news=lambda keys: None)
+    wake_up._is_expected = Expected()
+    wake_up.start()
+    try:
+        wait_until(lambda: sleeps == [None])
+    finally:
+        wake_up.stop_soon()
+        wake_up.join()
+
+
 def test_rest_of_a_batch_runs_during_an_outage_and_is_acknowledged_after_it(topic: Topic, server: PrivateServer):
     calls: list[list[bytes]] = []
 
@@ -485,6 +503,17 @@ def topic_source() -> TopicGroupSource:
     context = SourceContext(notifier=Notifier("w1"), poll_interval_s=1, wake=lambda: None, ends_by_itself=True)
     (source,) = make_topic_sources(None, context)
     return source
+
+
+def test_worker_reads_only_the_topics_that_it_was_given():
+    for name in ("orders", "payments"):
+        topic_task(name, group="billing")(print)
+    context = SourceContext(notifier=Notifier("w1"), poll_interval_s=1, wake=lambda: None, ends_by_itself=True)
+
+    (source,) = make_topic_sources(["payments"], context)
+
+    assert source._unlisted == {"payments"}
+    assert make_topic_sources([], context) == []
 
 
 def test_reconnect_wait_is_a_tenth_of_the_shortest_lease_while_messages_are_held(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from rsmq_django.core import Client, Message
 from rsmq_django.queues import ensure_queue, get_client, get_queue
@@ -81,7 +82,12 @@ def worker(project: Configure, server: PrivateServer) -> DeadWorker:
 @pytest.mark.parametrize(
     "by", [None, ["number"], lambda number: number], ids=["all calls", "an argument", "a function"]
 )
-def test_places_in_limits_are_free_at_once(worker: DeadWorker, server: PrivateServer, end: str, by: Any):
+def test_places_in_limits_are_free_at_once(
+    worker: DeadWorker, server: PrivateServer, end: str, by: Any, monkeypatch: pytest.MonkeyPatch
+):
+    closed = list[bool]()
+    monkeypatch.setattr(connections, "close_all", lambda: closed.append(True))
+
     def pay(number: int) -> None: ...
 
     declare(limits=[Concurrency(1, by=by)], backoff=fixed(3600))(pay)
@@ -96,6 +102,7 @@ def test_places_in_limits_are_free_at_once(worker: DeadWorker, server: PrivateSe
 
     assert not server.redis.exists(key)
     assert get_queue("default").attributes().messages == (0 if end == "last crash" else 1)
+    assert any(closed) == callable(by), "a function of the project may use a database, and a supervisor forks"
 
 
 def counted(server: PrivateServer) -> dict[bytes, bytes]:
