@@ -5,8 +5,10 @@ Sending is one round trip: at once, at the commit, or by a relay that reads the 
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import _get_running_loop
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -108,14 +110,13 @@ async def in_transaction(do: Callable[[], object], database: bool | str | None =
     """Call `do` in the thread of the transaction that this coroutine runs in; return False if there is none.
 
     Django's transactions belong to a thread and span no await. But synchronous code that has opened one may run a
-    coroutine by async_to_sync(); it waits in its thread for the end of that, and sync_to_async() leads there.
+    coroutine by async_to_sync(); it waits in its thread for the end of that, and does meanwhile what it is asked to.
     """
     if is_in_transaction(database):
         do()
         return True
-    if getattr(AsyncToSync.executors, "current", None) is None:
-        return False  # no synchronous caller, so no thread has a transaction for this coroutine
-    return await sync_to_async(_if_in_transaction)(do, database)
+    answer = _ask_caller(do, database)
+    return answer is not None and await asyncio.wrap_future(answer)
 
 
 def in_transaction_of_caller(do: Callable[[], object], database: bool | str | None = None) -> bool:
@@ -125,19 +126,30 @@ def in_transaction_of_caller(do: Callable[[], object], database: bool | str | No
     """
     if _get_running_loop() is None or _waited_for(database) is False:
         return False
-    caller = getattr(AsyncToSync.executors, "current", None)
-    if caller is None:
+    answer = _ask_caller(do, database)
+    if answer is None:
         return False
-    answer = caller.submit(_if_in_transaction, do, database)
     try:
-        return bool(answer.result(CALLER_ANSWERS_WITHIN_S))
+        return answer.result(CALLER_ANSWERS_WITHIN_S)
     except TimeoutError:
         if not answer.cancel():  # it has begun, and waits for nothing
-            return bool(answer.result())
+            return answer.result()
     raise SynchronousOnlyOperation(
         "the thread that runs this coroutine is busy, and only it knows whether a transaction is open; nothing was "
         "sent. Use the async form, await task.aenqueue(...)"
     )
+
+
+def _ask_caller(do: Callable[[], object], database: bool | str | None) -> Future[bool] | None:
+    """Let the thread of the synchronous caller of this coroutine answer; None where no caller waits."""
+    caller = getattr(AsyncToSync.executors, "current", None)
+    if caller is None:
+        return None
+    try:
+        answer: Future[bool] = caller.submit(_if_in_transaction, do, database)
+    except RuntimeError:  # it has ended before this coroutine, and so has its transaction
+        return None
+    return answer
 
 
 def _if_in_transaction(do: Callable[[], object], database: bool | str | None) -> bool:

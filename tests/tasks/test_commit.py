@@ -473,6 +473,28 @@ def test_coroutine_that_forgets_await_waits_for_the_commit_of_synchronous_code_t
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_coroutine_that_outlives_the_synchronous_code_sends_at_once(greet: Task, sent, is_async: bool):
+    async def send_later(is_over: asyncio.Event) -> None:
+        await is_over.wait()
+        _ = await greet.aenqueue("Ada") if is_async else greet.enqueue("Ada")
+
+    async def main() -> None:
+        is_over, begun = asyncio.Event(), list[asyncio.Task[None]]()
+
+        async def begin() -> None:
+            begun.append(asyncio.create_task(send_later(is_over)))
+
+        await sync_to_async(async_to_sync(begin))()
+        is_over.set()
+        await begun[0]
+
+    asyncio.run(main())
+
+    assert sent() == 1
+
+
+@pytest.mark.django_db(transaction=True)
 def test_coroutine_waits_a_limited_time_for_a_busy_thread(greet: Task, sent, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rsmq_django.tasks.sending.CALLER_ANSWERS_WITHIN_S", 0.05)
     begun, is_over = threading.Event(), threading.Event()
