@@ -14,12 +14,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..conf.settings import get_settings
+from ..live.older_runs import LakeProblem, OlderRuns
 from ..live.places import QueueRef
 from ..live.row_keys import row_key
 from ..live.servers import all_places
+from ..live.times import as_datetime
 from ..models import Run
 from ..tasks.catalogue import known_tasks
-from .formats import as_moment, as_number, as_run_time, as_size, breakable, one_line, visible
+from .formats import as_moment, as_number, as_run_time, as_size, as_time, breakable, one_line, visible
 from .message_page import as_safe_text
 from .recorded_calls import RecordedCall, call_of_run
 from .run_again import RunsAgain
@@ -46,6 +48,8 @@ class RunChangeList(LiveChangeList):
             if self.continues_at:
                 text = _("No match in %(count)s events. The search continues with older ones.")
             notes.append(text % {"count": as_number(page.looked_at)})
+        if queryset.source.older is not None:
+            notes.append(_note_about(queryset.source.older))
         return notes
 
     @property
@@ -169,7 +173,11 @@ class RunAdmin(RunsAgain, LiveAdmin):
             "queues": [place.name for place in all_places([])[:MAX_CHOICES]],
             "are_asked": any(request.GET.get(name) for name in RunForm.base_fields),
         }
-        return super().changelist_view(request, {**context, **(extra_context or {})})
+        response: Any = super().changelist_view(request, {**context, **(extra_context or {})})
+        shown = getattr(response, "context_data", None) or {}
+        if "cl" in shown and shown["cl"].queryset.source.older is not None:
+            shown["is_live"] = False  # the past does not change, and an open page would read the lake again and again
+        return response
 
     # -- One run ------------------------------------------------------------------------------------------------------
 
@@ -228,6 +236,21 @@ class RunAdmin(RunsAgain, LiveAdmin):
         if self.may(request, "view_workflow") and page.workflow_id:
             urls["workflow"] = self.address("workflow_change", row_key(place.alias, page.workflow_id))
         return urls
+
+
+def _note_about(older: OlderRuns) -> str:
+    """Return a sentence about the part of a page that is not in the log: where it comes from, or why it is missing."""
+    if older.log_begins_ms is None:
+        begin = _("The event log is empty.")
+    else:
+        begin = _("The event log begins at %(time)s.") % {"time": as_time(as_datetime(older.log_begins_ms))}
+    texts = {
+        None: _("Older runs are from the lake, which has neither tags nor arguments."),
+        LakeProblem.NO_LAKE: _("There is no lake with older runs."),
+        LakeProblem.NOT_INSTALLED: _("The lake has older runs; to read it, this site needs rsmq-django[spark]."),
+        LakeProblem.UNREADABLE: _("The lake with older runs cannot be read; the log of this site has the reason."),
+    }
+    return f"{begin} {texts[older.problem]}"
 
 
 def outcome_of(run: Run) -> SafeString:

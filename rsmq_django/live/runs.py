@@ -1,4 +1,4 @@
-"""Attempts as rows: a page of the event log of one connection, newest first.
+"""Attempts as rows: a page of the event log of one connection, newest first; older ones are read from the lake.
 
 A log has no numbered pages: a page begins after the last attempt of the page before it. So the page itself passes the
 selection to the source, which returns the rows of that page only.
@@ -6,18 +6,21 @@ selection to the source, which returns the rows of that page only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import models
 
 from ..conf.settings import get_settings
+from ..core import Client
 from ..core.errors import InvalidValue
-from ..core.stats.events import Event
+from ..core.stats.events import Event, following
 from ..core.stats.run_filter import RunFilter
+from ..core.stats.run_search import as_number, newest_first
 from ..core.stats.runs import MOST_LOOKED_AT, RunPage, find_runs, read_run
 from ..queues import get_client
 from .conditions import Selection
+from .older_runs import LakeProblem, OlderRuns, has_lake, read_older, read_older_run
 from .places import DEFAULT_ALIAS, QueueRef
 from .queryset import Scan
 from .row_keys import parts_of_key, row_key
@@ -44,6 +47,8 @@ class RunSource(ScannedSource):
         self.asked: Asked | None = None
         #: The page that was read.
         self.page_of_runs: RunPage | None = None
+        #: Its part from the lake; None if the log has all that was asked for.
+        self.older: OlderRuns | None = None
 
     def scan(self, selection: Selection) -> Scan:
         """See RowSource."""
@@ -53,7 +58,7 @@ class RunSource(ScannedSource):
             return Scan(rows, len(rows), len(rows))
         asked = self.asked or Asked(default_alias())
         client = get_client(asked.alias)
-        page = self.page_of_runs = find_runs(
+        page = find_runs(
             client,
             asked.wanted,
             before=asked.before,
@@ -61,8 +66,31 @@ class RunSource(ScannedSource):
             most_looked_at=MOST_LOOKED_AT,
             dead_letters_of=lambda event: dead_letters_of(asked.alias, event),
         )
+        page = self.page_of_runs = page if page.older else self._continued(client, asked, page)
         rows = [self.row(asked.alias, event) for event in page.runs]
         return Scan(rows, len(rows), len(rows), is_final=True)
+
+    def _continued(self, client: Client, asked: Asked, page: RunPage) -> RunPage:
+        """Return a page, at which the log ends, with attempts from the lake if older ones were asked for."""
+        wanted = asked.wanted
+        if asked.before == "+" and wanted.since_ms is None and wanted.until_ms is None:
+            is_there = page.runs and has_lake(asked.alias)
+            return replace(page, older=page.runs[-1].entry_id) if is_there else page
+        oldest = client.run(following(client.namespace, count=1))
+        begin = oldest[0].entry_id if oldest else "+"
+        if oldest and wanted.since_ms is not None and wanted.since_ms >= oldest[0].at_ms:
+            return page
+        room = get_settings().admin.page_size - len(page.runs)
+        if room <= 0:
+            return replace(page, older=page.runs[-1].entry_id)
+        found = read_older(asked.alias, wanted, before=min(asked.before, begin, key=as_number), count=room)
+        log_begins_ms = oldest[0].at_ms if oldest else None
+        if isinstance(found, LakeProblem):
+            if found is not LakeProblem.NO_LAKE or wanted.since_ms is not None or wanted.until_ms is not None:
+                self.older = OlderRuns(log_begins_ms, None, found)
+            return page
+        self.older = OlderRuns(log_begins_ms, found)
+        return joined(page, found)
 
     def _row_of(self, key: str) -> Any | None:
         parts = parts_of_key(key)
@@ -74,6 +102,7 @@ class RunSource(ScannedSource):
             event = read_run(get_client(parts[0]), entry_id, task=task, message_id=message_id)
         except InvalidValue:
             return None
+        event = event or read_older_run(parts[0], entry_id, task=task, message_id=message_id)
         return None if event is None else self.row(parts[0], event)
 
     def row(self, alias: str, event: Event) -> Any:
@@ -94,6 +123,16 @@ class RunSource(ScannedSource):
         )
         row.event = event
         return row
+
+
+def joined(page: RunPage, older: RunPage) -> RunPage:
+    """Return one page of two. Entries that move from the log to the lake meanwhile may be in both."""
+    known = {(event.entry_id, event.message_id, event.task) for event in page.runs}
+    more = [event for event in older.runs if (event.entry_id, event.message_id, event.task) not in known]
+    runs = newest_first([*page.runs, *more])
+    if older.older is not None:  # successes that are older than this are on the next page
+        runs = [event for event in runs if as_number(event.entry_id) >= as_number(older.older)]
+    return RunPage(runs, older.older, page.looked_at + older.looked_at, older.is_cut)
 
 
 def key_of(alias: str, event: Event) -> str:

@@ -6,9 +6,10 @@ They read the tables only, so they need neither Redis nor Spark; the redrive of 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -20,13 +21,24 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..admin.formats import as_duration, as_figure, as_number, as_run_time, as_size, local_text, one_line, visible
+from ..admin.formats import (
+    as_duration,
+    as_figure,
+    as_number,
+    as_run_time,
+    as_size,
+    local,
+    local_text,
+    one_line,
+    visible,
+)
 from ..admin.redaction import redact
 from ..conf.settings import get_settings
 from ..spark.burn import ALARMS
 from ..spark.runs import DONE
 from . import history
 from .charts import SPANS, begin_of, burn_charts_of, charts_of, depth_charts_of, hours_and_days
+from .days import KEEP_HOURS_DAYS
 from .failure_pages import FailureGroupAdmin
 from .fields import utc
 from .lake_page import LakeAdmin
@@ -63,9 +75,10 @@ class TaskHistoryAdmin(HistoryAdmin):
         if request.GET.get("format") in FORMATS:
             return download(request.GET["format"], rows, asked)
         anomalies = history.anomalies(queue=queue, task=task, since=asked.since, until=asked.until, limit=20)
+        steps = asked.steps(now)
         context = {
             "title": _("Task history"),
-            "charts": charts_of(history.task_history(**about), asked.steps(now)),
+            "charts": charts_of(history.task_history(**about), steps, self._urls(request, steps)),
             "spans": span_links(request, is_chosen=not form.has_range()),
             "is_still": True,
             "form": form,
@@ -78,10 +91,40 @@ class TaskHistoryAdmin(HistoryAdmin):
             "left_out": len(rows) - MOST_TASKS,
             "downloads": download_links(request),
             "span": span_of(request),
-            "anomalies": [(odd, local_text(odd.hour, "Y-m-d H:i"), *_measured(odd)) for odd in anomalies],
+            "anomalies": [
+                (odd, self._runs_of(request, odd.hour, odd.queue, odd.task), local_text(odd.hour, "Y-m-d H:i"))
+                + _measured(odd)
+                for odd in anomalies
+            ],
             **self.freshness(),
         }
         return self.own_page(request, "history/tasks.html", context)
+
+    def _urls(self, request: HttpRequest, steps: Sequence[dt.datetime | dt.date]) -> list[str]:
+        """Return the address of the page about each step: the hours of a day, or the runs of an hour."""
+        queue, task = request.GET.get("queue", ""), request.GET.get("task", "")
+        if isinstance(steps[0], dt.datetime):
+            urls = [self._runs_of(request, step, queue, task) for step in steps if isinstance(step, dt.datetime)]
+            return urls if all(urls) else []
+        if len(steps) > KEEP_HOURS_DAYS:
+            return []  # without hours
+        begins = [dt.datetime.combine(step, dt.time(), dt.UTC) for step in steps]
+        about = {name: value for name, value in (("queue", queue), ("task", task)) if value}
+        return [f"?{urlencode(about | _range(begin, dt.timedelta(days=1)))}" for begin in begins]
+
+    def _runs_of(self, request: HttpRequest, hour: dt.datetime, queue: str, task: str) -> str:
+        """Return the address of the runs of an hour; "" for users who may not see it."""
+        if not request.user.has_perm("rsmq.view_run"):
+            return ""
+        settings = get_settings()
+        connection = settings.queue(queue).connection if settings.knows_queue(queue) else ""
+        about = {"queue": queue, "task": task, "connection": connection} | _range(hour, dt.timedelta(hours=1))
+        return self.address("run_changelist", **{name: value for name, value in about.items() if value})
+
+
+def _range(begin: dt.datetime, length: dt.timedelta) -> dict[str, str]:
+    """Return the fields of a range, with the offset of the zone, so that a link means the same to everyone."""
+    return {"since": local(begin).isoformat(), "until": local(begin + length).isoformat()}
 
 
 def _times(point: history.Point) -> tuple[float | None, ...]:

@@ -38,8 +38,8 @@ def begin_of(span: str, now: dt.datetime) -> dt.datetime:
     return hour.replace(hour=0) - dt.timedelta(days=days - 1)
 
 
-def charts_of(points: Sequence[Point], steps: Sequence[dt.datetime | dt.date]) -> list[Chart]:
-    """Return four charts; steps without attempts are gaps or zero."""
+def charts_of(points: Sequence[Point], steps: Sequence[dt.datetime | dt.date], urls: Sequence[str] = ()) -> list[Chart]:
+    """Return four charts; steps without attempts are gaps or zero. `urls` are the pages about each step."""
     found = {point.at: point for point in points}
     row = [found.get(step) or Point(step) for step in steps]
     attempts = _("Attempts per hour") if isinstance(steps[0], dt.datetime) else _("Attempts per day")
@@ -49,12 +49,13 @@ def charts_of(points: Sequence[Point], steps: Sequence[dt.datetime | dt.date]) -
         Series(_("dead letters"), "c", [point.dead for point in row]),
         Series(_("lost"), "d", [point.lost for point in row]),
     ]
+    failures = _("Share of attempts that failed")
     rates: list[Number] = [100 * point.failure_rate if point.attempts else None for point in row]
     return [
-        chart_of("attempts", attempts, steps, outcomes, show_number, is_stacked=True),
-        chart_of("failures", _("Share of attempts that failed"), steps, [Series(_("failed"), "c", rates)], _percent),
-        chart_of("wait", _("Latency"), steps, _quantiles([point.wait_ms for point in row]), show_seconds),
-        chart_of("run", _("Run time"), steps, _quantiles([point.run_ms for point in row]), show_seconds),
+        chart_of("attempts", attempts, steps, outcomes, show_number, is_stacked=True, urls=urls),
+        chart_of("failures", failures, steps, [Series(_("failed"), "c", rates)], _percent, urls=urls),
+        chart_of("wait", _("Latency"), steps, _quantiles([point.wait_ms for point in row]), show_seconds, urls=urls),
+        chart_of("run", _("Run time"), steps, _quantiles([point.run_ms for point in row]), show_seconds, urls=urls),
     ]
 
 

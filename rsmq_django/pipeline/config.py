@@ -7,40 +7,20 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import Any
 
 from django.apps import apps
-from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 
+from ..conf.archive import archived_connections, find_lake, lake_path
 from ..conf.sections import ConnectionSettings
 from ..conf.settings import get_settings
 from ..queues import get_client
 from ..spark.config import JobConfig
-from ..spark.lake import Lake
 from ..spark.options import DEFAULT_URL_VARIABLE
 from ..spark.schemas import EVENTS, FIVE_MINUTES, HOURLY, TABLES
 
-__all__ = ["export_address", "find_lake", "job_config", "lake_path"]
-
-DEFAULT_LAKE = "rsmq_lake"
-
-
-def lake_path(given: str | None = None) -> str:
-    """Return the place of the lake: the given one, the one of the settings, or `rsmq_lake` below BASE_DIR."""
-    named = given or get_settings().pipeline.lake
-    if named:
-        return str(named)
-    base = getattr(django_settings, "BASE_DIR", None)
-    if base is None:
-        raise ImproperlyConfigured("RSMQ['PIPELINE']['LAKE'] is missing, and BASE_DIR is not set.")
-    return str(Path(base) / DEFAULT_LAKE)
-
-
-def find_lake(given: str | None = None) -> Lake:
-    """Return the lake of this project."""
-    return Lake.at(lake_path(given))
+__all__ = ["archived_connections", "export_address", "find_lake", "job_config", "lake_path"]
 
 
 def job_config(*, lake: str | None = None, master: str | None = None, conf: dict[str, str] | None = None) -> JobConfig:
@@ -59,21 +39,6 @@ def job_config(*, lake: str | None = None, master: str | None = None, conf: dict
         slots_per_worker=settings.worker.threads,
         keep_days=keep_days(),
     )
-
-
-def archived_connections() -> list[str]:
-    """Return the connections whose logs are archived, each log once; that of RSMQ['PIPELINE']['CONNECTION'] first.
-
-    Those of shards belong to their connection, so a queue with shards is archived as a whole.
-    """
-    settings = get_settings()
-    chosen = settings.pipeline.connections
-    used = settings.used_connections() if chosen is None and settings.events.record != "off" else chosen or ()
-    found: dict[Any, str] = {}
-    for alias in (settings.pipeline.connection, *used):
-        for each in settings.with_shards(alias):
-            found.setdefault((each.url, each.cache, each.embedded, each.namespace), each.alias)
-    return list(found.values())
 
 
 def _source_of(connection: ConnectionSettings) -> dict[str, str]:

@@ -171,6 +171,36 @@ def scan_files(
                 yield from part.to_batches(schema=wanted, **options)
 
 
+def row_groups(uri: str, paths: Sequence[str], schema: Iterable[Column], where: Any) -> Iterator[Any]:
+    """Yield the row groups of files that may have rows for which an expression of Arrow is true.
+
+    Only the ends of the files are read, which have the least and the greatest value of each column.
+    """
+    wanted = arrow_schema(schema)
+    with _named(uri):
+        for fragment in _dataset(uri, paths, wanted).get_fragments():
+            yield from fragment.split_by_row_group(where, schema=wanted)
+
+
+def read_row_group(uri: str, group: Any, schema: Iterable[Column], where: Any, *, batch_rows: int) -> Iterator[Any]:
+    """Yield the wanted rows of a row group as small Arrow tables.
+
+    Not by a scan of a data set, which holds whole columns: a quarter of a million rows would take 100 MB.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted, number = arrow_schema(schema), [part.id for part in group.row_groups]
+    with _named(uri), file_system(uri).open_input_file(group.path) as content:
+        file = pq.ParquetFile(content, pre_buffer=not is_local(uri))  # an object store has a latency for each read
+        names = [name for name in wanted.names if name in file.schema_arrow.names]
+        for batch in file.iter_batches(batch_rows, row_groups=number, columns=names, use_threads=False):
+            rows = pa.Table.from_batches([batch])
+            for name in set(wanted.names) - set(names):
+                rows = rows.append_column(name, pa.nulls(rows.num_rows, wanted.field(name).type))
+            yield rows.select(wanted.names).cast(wanted).filter(where)
+
+
 @contextmanager
 def _named(uri: str) -> Iterator[None]:
     """Raise PipelineError with the table and the next step for a file that cannot be read."""

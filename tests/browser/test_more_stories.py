@@ -86,6 +86,23 @@ def test_history_leads_from_all_tasks_to_one_and_to_its_failures(root: Visitor, 
     assert "builtins.ValueError" in root.text() and "no card 4711" in root.text()
 
 
+def test_an_hour_of_a_chart_leads_to_its_runs(root: Visitor, server: PrivateServer):
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0) - dt.timedelta(hours=3)
+    numbers = dict.fromkeys(("released", "lost", "cancelled", "busy_us", "body_bytes", "workers"), 0)
+    for at in (hour, hour + dt.timedelta(hours=2)):
+        TaskHour.objects.create(
+            day=at.date(), hour=at, queue="mail", task="shop.tasks.pay", attempts=90, first_attempts=90,
+            succeeded=80, retried=9, dead=1, run_s_squared=1, wait_hist={"500": 90}, run_hist={"600": 90}, **numbers,
+        )  # fmt: skip
+
+    root.open("/admin/rsmq_pipeline/taskhour/?span=2d&queue=mail")
+    root.follow(root.page.locator(".rsmq-figure").nth(1).locator(".rsmq-column").first)
+
+    assert root.page.get_by_label("From").input_value().startswith(f"{timezone.localtime(hour):%Y-%m-%dT%H:%M}")
+    assert root.page.get_by_label("Queue").input_value() == "mail"
+    assert "The event log is empty." in root.text()
+
+
 def test_a_workflow_is_viewed_and_cancelled(root: Visitor, server: PrivateServer):
     ensure_queue("default")
     letters = group([call(tasks.write, f"letter {n}") for n in range(4)], name="letters").enqueue()

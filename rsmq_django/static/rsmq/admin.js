@@ -37,6 +37,12 @@ function labelCells() {
 }
 labelCells();
 document.addEventListener("rsmq:shown", labelCells);
+// A click on a time in a chart follows the link that the table of the chart has for it. The table has the latest first.
+document.addEventListener("click", ({target}) => {
+  const figure = target.classList.contains("rsmq-column") && target.closest(".rsmq-figure");
+  const links = figure ? [...figure.querySelectorAll("tbody th a")] : [];
+  if (links.length) { links.at(-1 - [...figure.querySelectorAll(".rsmq-column")].indexOf(target)).click(); }
+});
 // The label of the search is an icon; some screen readers would use the help text next to it as the name.
 const search = document.querySelector("#searchbar[aria-describedby]:not([aria-label])");
 const picture = document.querySelector("label[for=searchbar] img[alt]");
