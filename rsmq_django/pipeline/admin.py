@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlencode
 
+from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
@@ -39,11 +40,11 @@ from ..spark.runs import DONE
 from . import history
 from .charts import SPANS, begin_of, burn_charts_of, charts_of, depth_charts_of, hours_and_days
 from .days import KEEP_HOURS_DAYS
-from .failure_pages import FailureGroupAdmin
+from .failure_pages import MOST_CHOICES, FailureGroupAdmin
 from .fields import utc
 from .lake_page import LakeAdmin
-from .models import Anomaly, CapacityAdvice, PipelineRun, QueueDepth, SloBurn, TaskHour
-from .pages import HistoryAdmin, SpanParameter, span_links, span_of
+from .models import NAME_LENGTH, Anomaly, CapacityAdvice, PipelineRun, QueueDepth, SloBurn, TaskHour
+from .pages import HistoryAdmin, QueueParameter, SpanParameter, span_links, span_of
 from .state import MOST_CLOCK_S, LogHealth, lost_events, project_logs, published_steps, worst_log, worst_of
 from .task_table import FORMATS, TaskForm, download, download_links, headers, table_rows
 
@@ -277,13 +278,28 @@ class AnomalyAdmin(HistoryAdmin):
         return "-" if row.z is None else as_figure(row.z, ".1f")
 
 
+class DepthForm(forms.Form):
+    """The filter of the list. That of Django would be below a hundred snapshots in most windows."""
+
+    queue = forms.CharField(
+        label=gettext_lazy("Queue"),
+        required=False,
+        max_length=NAME_LENGTH,
+        widget=forms.TextInput(attrs={"list": "rsmq-queues"}),
+    )
+
+    def __init__(self, request: HttpRequest) -> None:
+        super().__init__(request.GET)
+        self.others = [(name, value) for name, value in request.GET.items() if name not in ("queue", "p")]
+
+
 @admin.register(QueueDepth)
 class QueueDepthAdmin(HistoryAdmin):
     """Depths of the queues by snapshot."""
 
     change_list_template = "admin/rsmq/history/depths.html"
     list_display = ("local_time", "queue", "waiting", "delayed", "in_flight", "oldest", "size")
-    list_filter = (SpanParameter, "queue")
+    list_filter = (SpanParameter, QueueParameter)
     date_hierarchy = "taken_at"
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
@@ -292,9 +308,21 @@ class QueueDepthAdmin(HistoryAdmin):
         span, now = span_of(request), utc(timezone.now())
         since, step = begin_of(span, now), SPANS[span][1]
         points = history.depth_history(queue=request.GET.get("queue") or None, since=since, step=step)
-        charts = depth_charts_of(points, hours_and_days(since, now, step)) if points else []
-        context = {"charts": charts, "spans": span_links(request), "is_still": True, **self.freshness()}
+        context = {
+            "charts": depth_charts_of(points, hours_and_days(since, now, step)) if points else [],
+            "spans": span_links(request),
+            "span": span,
+            "is_still": True,
+            "form": DepthForm(request),
+            "queue_names": history.depth_queues(since=since, most=MOST_CHOICES),
+            **self.freshness(),
+        }
         return super().changelist_view(request, {**context, **(extra_context or {})})
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """Return the snapshots of the queue that the form above the list has."""
+        rows, queue = super().get_queryset(request), request.GET.get("queue")
+        return rows.filter(queue=queue) if queue else rows
 
     @admin.display(description=_with_zone(gettext_lazy("taken at")), ordering="taken_at")
     def local_time(self, row: QueueDepth) -> str:

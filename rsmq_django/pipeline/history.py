@@ -307,6 +307,12 @@ def depth_history(*, queue: str | None = None, since: dt.datetime, step: Step) -
     return list(points.values())
 
 
+def depth_queues(*, since: dt.datetime, most: int) -> list[str]:
+    """Return the queues with snapshots since a time, up to a number."""
+    rows = QueueDepth.objects.filter(taken_at__gte=since).order_by("queue")
+    return list(rows.values_list("queue", flat=True).distinct()[:most])
+
+
 def lake_tables() -> list[LakeFigures]:
     """Return the figures of each table of the lake, the largest first, as of the last publishing."""
     sums = {name: Sum(name) for name in ("rows", "files", "size_bytes")}

@@ -112,3 +112,9 @@ class SpanParameter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
         """Return all rows."""
         return queryset
+
+
+class QueueParameter(SpanParameter):
+    """Lets the address of a stock list have a queue, which a form above the list asks for."""
+
+    title = parameter_name = "queue"

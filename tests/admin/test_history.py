@@ -555,6 +555,22 @@ def test_depths_of_queues_are_charted(browser: Browser, history: None, django_as
     assert len(rows_of(mail)) == 3
 
 
+def test_depths_are_filtered_by_a_form_above_the_list(browser: Browser, history: None):
+    now = timezone.now()
+    for queue in ("mail", "zoo"):
+        QueueDepth.objects.create(
+            day=now.date(), taken_at=now, queue=queue, waiting=1, delayed=0, in_flight=0, oldest_age_us=1,
+            body_bytes=9, max_receive_count=1,
+        )  # fmt: skip
+
+    content = browser.get(f"{ROOT}queuedepth/?span=2d&queue=zoo").content.decode()
+
+    form = content.partition('<form method="get" class="rsmq-filters"')[2].partition("</form>")[0]
+    assert 'name="span" value="2d"' in form and 'value="zoo"' in form and '<option value="mail">' in form
+    assert content.index("rsmq-filters") < content.index('id="result_list"')
+    assert 'id="changelist-filter"' not in content, "not a second one below the list"
+
+
 def test_lake_is_shown_with_the_days_of_a_table(
     browser: Browser, history: None, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
 ):
