@@ -159,7 +159,12 @@ def _shown_time(time: dt.datetime, form: str) -> SafeString:
 
 def _with_zone(title: Any) -> Any:
     """Return the title of a column of times, with the zone of the request that shows it."""
-    return format_lazy("{} ({})", title, lazy(timezone.get_current_timezone_name, str)())
+
+    def zone() -> str:
+        # A narrow column may break it after the slash.
+        return timezone.get_current_timezone_name().replace("/", "/\N{ZERO WIDTH SPACE}")
+
+    return format_lazy("{} ({})", title, lazy(zone, str)())
 
 
 @admin.register(SloBurn)
