@@ -37,7 +37,7 @@ class Rule:
     accepts: Callable[[Any], bool]
     #: The value may contain a password and is never shown.
     is_secret: bool = False
-    #: What is wrong with an invalid value, without any part of it.
+    #: The mistake in an invalid value, without any part of it.
     fault: Callable[[Any], str] | None = None
 
 
@@ -81,7 +81,7 @@ def is_text(value: object) -> bool:
 
 
 def _fault_of_url(value: object) -> str:
-    """Return what is wrong with a URL; "" for a valid one. Shows no part of it: any part may be one of a password."""
+    """Return the mistake in a URL; "" for a valid one. Shows no part of it: any part may be one of a password."""
     if not isinstance(value, str):
         return "it is not a text"
     if not value.startswith(tuple(f"{scheme}:" for scheme in ("unix", *SCHEMES))) and not is_sentinel_url(value):

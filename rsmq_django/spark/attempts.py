@@ -175,7 +175,7 @@ class _LakeSearch:
         return all(has_word(text, word.lower()) for word in self.wanted.words)
 
     def _keep(self, events: Iterator[Event]) -> None:
-        """Keep a page of the newest attempts, and one that shows that there are more."""
+        """Keep a page of the newest attempts, and one more as a sign of the next page."""
         merged = newest_first([*self.found, *events])
         rest = merged[self.count :]
         ties = [event for event in rest if event.entry_id == merged[self.count - 1].entry_id]

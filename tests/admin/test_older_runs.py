@@ -28,7 +28,7 @@ NOTE = "Older runs are from the lake, which has neither tags nor arguments."
 
 
 def event(number: int, *, seconds: int, **values: Any) -> dict[str, Any]:
-    """Return a row of the lake: an attempt so many seconds after the first one of the log."""
+    """Return a row of the lake: an attempt, `seconds` after the first one of the log."""
     ms = BEGIN_MS + 1000 * seconds
     row = {
         "shard": "rsmq::events",
