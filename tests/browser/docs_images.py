@@ -37,7 +37,7 @@ PICTURES = (
     ("admin-worker", "worker", 900),
     ("admin-schedule", "schedule", 1100),
     ("admin-failures", "queue-failures", 700),
-    ("pipeline-history", "history", 1180),
+    ("pipeline-history", "history", 1140),
     ("pipeline-objectives", "objectives", 1180),
 )
 
