@@ -207,9 +207,10 @@ release-check: ## build the distributions and try them in empty environments (fi
 test-free-threaded: ## let a worker run a task on a Python without a global lock, such as 3.14t
 	@$(PYTHON) -m tools.release --free-threaded
 
-# MINUTES=240: for hours, with further seeds. ONLY=kills SEED=7: one scenario, from that seed.
+# MINUTES=240: for hours, with further seeds. ONLY=kills SEED=7: one scenario, from that seed. OLDER=v0.1.0: a revision of git,
+# which runs beside this one in "older release".
 test-faults: $(INSTALLED) ## break servers, networks and processes under load and check what became of each call (12 minutes)
-	@$(BIN)/python -m tests.faults $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
+	@$(BIN)/python -m tests.faults $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)") $(if $(OLDER),--older $(OLDER))
 
 # HOURS=10000: a night. SEED=7: from that seed; with STEPS=0,2 that seed only, with these of its faults.
 test-simulation: $(INSTALLED) ## simulate workers, faults and time: a seed always shows the same (HOURS=40: of workers)

@@ -19,6 +19,7 @@ from tests import leftovers
 from tests.faults.checker import Report
 from tests.faults.run import run
 from tests.faults.scenarios import SCENARIOS, Scenario, Step
+from tests.faults.world import OlderWorld, SoakWorld
 
 COLUMNS = "{:<17}{:<9}{:>6}{:>13}{:>8}{:>9}{:>9}{:>6}{:>6}{:>10}{:>11}"
 HEAD = COLUMNS.format(
@@ -37,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     settings.configure(USE_TZ=True)
     django.setup()
+    OlderWorld.revision = given.older
+    if given.only == ["soak"]:
+        SoakWorld.lasts_s = max(SoakWorld.lasts_s, given.minutes * 60)
     place, failed = Path(tempfile.mkdtemp(prefix="rsmq-faults-")), []
     print(HEAD, flush=True)
     for scenario, seed in _runs(given):
@@ -68,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default: 1)")
     parser.add_argument("--only", action="append", metavar="SCENARIO", help="this scenario only; may be repeated")
     parser.add_argument("--steps", metavar="0,2", help="only these faults of a run, by number")
+    parser.add_argument("--older", default="", metavar="REVISION", help="of git: what runs beside this release")
     parser.add_argument("--list", action="store_true", help="list the scenarios with their faults")
     return parser
 

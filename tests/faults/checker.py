@@ -1,12 +1,14 @@
 """The checker: reads a history and what is left on the server, and knows nothing of how the product works.
 
 - Each call whose send returned has an end, or is a dead letter. A call whose outcome is unknown may run or not.
+- Only calls that expire, or end their process, become dead letters.
 - A call whose send was refused never runs.
 - A call that was cancelled, or has expired, never runs.
-- Equal calls of a unique task do not run at a time. What follows a group begins after the end of all its members.
-- A call runs again only after it failed, or where the scenario allows repeats: see `Rules`.
-- No call runs twice at a time, and no more calls of a limited task than its limit says, where processes keep their
-  leases.
+- What follows a group begins after the end of all its members.
+- A call runs again only after it failed, or after a run that a fault has struck: its process was killed, or cut off for
+  longer than it keeps a lease. See `_is_struck()`.
+- No call runs twice at a time, nor equal calls of a unique task, nor more calls of a limited task than its limit says,
+  apart from runs that were struck.
 - A kept result is there, and is what the function returned. A tick of a schedule runs under one id.
 - Work resumes in time after the last fault, and on each promoted server.
 """
@@ -26,6 +28,8 @@ LIMIT = 2
 MEMBERS = 3
 #: A killed process may have ended a call this long before, and not yet have said so to the server.
 UNSETTLED_S = 2.0
+#: Three quarters of the visibility timeout: a process that is cut off for less keeps its leases (guarantees.md).
+KEEPS_LEASES_S = 2.25
 #: Kinds of calls whose id tells the shard.
 TASKS = frozenset(("plain", "flaky", "awaited", "kept"))
 #: What is named in a problem, at most.
@@ -36,12 +40,10 @@ NAMED = 5
 class Rules:
     """What a scenario may cause."""
 
-    #: Whether calls may run again that did not fail: a process died, a lease ended, a reply was lost.
-    may_repeat: bool = True
-    #: Whether they do so only because a process was killed that ran them, or had ended them a moment before.
-    only_kills_repeat: bool = False
-    #: Whether each process keeps the leases of what it runs, so that limits hold at every moment.
-    keeps_leases: bool = True
+    #: Whether the history has each fault after which a call may run again, or at a time with itself.
+    knows_causes: bool = True
+    #: Kinds of calls that may become dead letters; None: all.
+    may_die: frozenset[str] | None = frozenset(("expiring", "deadly"))
     #: Whether acknowledged calls may be lost: they are counted only.
     may_lose: bool = False
     #: Whether a server may forget that a call was cancelled: nobody waits for replicas there.
@@ -101,24 +103,32 @@ def check(
     wrong = [entry.name for entry in by_what["sent"] if entry.kind == "kept" and entry.name in ended]
     wrong = [name for name in wrong if results.get(name) != name and not (rules.may_lose and name not in results)]
     runs = _runs(entries)
+    struck = {id(run) for run in runs if _is_struck(run, by_what["cut off"])}
+    others = [run for run in runs if id(run) not in struck]
     found = {
         "acknowledged and lost": report.lost if not rules.may_lose else [],
+        "dead letters that should have run": sorted(sent & dead & _must_run(by_what["sent"], rules)),
         "refused, and run": sorted(ran_in_spite),
         "cancelled, and run": _began_late(by_what, rules),
-        "expired, and run": _expired_and_run(by_what["start"], dead) if rules.keeps_leases else [],
+        "expired, and run": _expired_and_run(others, dead) if rules.knows_causes else [],
         "begun before the end of all members": _too_early(entries),
-        "repeated without a cause": _without_cause(extra, runs, rules),
-        "run twice at a time": _overlapping(runs) if rules.keeps_leases else [],
-        "equal calls run at a time": _equal_calls(runs) if rules.keeps_leases else [],
+        "repeated without a cause": _without_cause(extra, runs, struck) if rules.knows_causes else [],
+        "run twice at a time": _overlapping(others) if rules.knows_causes else [],
+        "equal calls run at a time": _equal_calls(others) if rules.knows_causes else [],
         "run as ticks of no time of their own": _wrong_ticks(by_what["start"], slots or {}),
         "with a wrong result or none": wrong if not dead.issuperset(wrong) else [],
     }
     report.problems = [f"{len(each)} {what}: {_some(each)}" for what, each in found.items() if each]
-    if rules.keeps_leases and (most := _most_at_a_time(runs)) > LIMIT:
+    if rules.knows_causes and (most := _most_at_a_time(others)) > LIMIT:
         report.problems.append(f"{most} calls of the limited task ran at a time; its limit is {LIMIT}")
     if report.resumed_s is not None and report.resumed_s > rules.resumes_within_s:
         report.problems.append(f"work resumed after {report.resumed_s:.1f} s; allowed are {rules.resumes_within_s:g} s")
     return report
+
+
+def _must_run(sent: Iterable[Entry], rules: Rules) -> set[str]:
+    """Return the calls that never become dead letters."""
+    return {entry.name for entry in sent if rules.may_die is not None and entry.kind not in rules.may_die}
 
 
 def _extra_runs(by_what: Mapping[str, list[Entry]]) -> dict[str, int]:
@@ -140,6 +150,7 @@ class Run:
     ended_s: float = math.inf
     #: When its process was killed; infinite if it was not.
     killed_s: float = math.inf
+    pid: int = 0
 
 
 def _runs(entries: Iterable[Entry]) -> list[Run]:
@@ -157,7 +168,7 @@ def _runs(entries: Iterable[Entry]) -> list[Run]:
             for run in own:
                 run.killed_s, run.ended_s = entry.at_s, min(run.ended_s, entry.at_s)
         elif entry.what == "start":
-            runs.append(Run(entry.name, entry.kind, entry.more.get("key", 0), entry.at_s))
+            runs.append(Run(entry.name, entry.kind, entry.more.get("key", 0), entry.at_s, pid=entry.pid))
             own.append(runs[-1])
             if entry.pid in killed:
                 runs[-1].ended_s = runs[-1].killed_s = entry.at_s
@@ -196,14 +207,27 @@ def _at_a_time(runs: Iterable[Run]) -> int:
     return max(accumulate(change for _, change in changes), default=0)
 
 
-def _without_cause(extra: Mapping[str, int], runs: Iterable[Run], rules: Rules) -> list[str]:
-    """Return the calls that ran more often than their failures, and the kills of their processes, explain."""
-    if rules.may_repeat and not rules.only_kills_repeat:
-        return []
-    in_flight: Counter[str] = Counter()
-    if rules.may_repeat:
-        in_flight.update(run.name for run in runs if run.killed_s - run.ended_s < UNSETTLED_S)
-    return sorted(name for name, count in extra.items() if count > in_flight[name])
+def _is_struck(run: Run, cuts: Iterable[Entry]) -> bool:
+    """Return whether this run may have another one after it, or beside it.
+
+    Its process was killed before the server knew the outcome, or was cut off for too long while it had the call. It may
+    have a call a moment before it begins.
+    """
+    if run.killed_s - run.ended_s < UNSETTLED_S:
+        return True
+    return any(
+        cut.more["lasted_s"] > KEEPS_LEASES_S
+        and run.pid in (cut.more["pids"] or (run.pid,))
+        and run.began_s < cut.at_s + UNSETTLED_S
+        and run.ended_s > cut.more["since_s"] - UNSETTLED_S
+        for cut in cuts
+    )
+
+
+def _without_cause(extra: Mapping[str, int], runs: Iterable[Run], struck: set[int]) -> list[str]:
+    """Return the calls that ran more often than their failures, and their runs that were struck, explain."""
+    causes = Counter(run.name for run in runs if id(run) in struck)
+    return sorted(name for name, count in extra.items() if count > causes[name])
 
 
 def _began_late(by_what: Mapping[str, list[Entry]], rules: Rules) -> list[str]:
@@ -214,8 +238,8 @@ def _began_late(by_what: Mapping[str, list[Entry]], rules: Rules) -> list[str]:
     return sorted(each.name for each in by_what["cancelled"] if began.get(each.name, -math.inf) > each.at_s)
 
 
-def _expired_and_run(starts: Iterable[Entry], dead: set[str]) -> list[str]:
-    return sorted({entry.name for entry in starts if entry.kind == "expiring"} & dead)
+def _expired_and_run(runs: Iterable[Run], dead: set[str]) -> list[str]:
+    return sorted({run.name for run in runs if run.kind == "expiring"} & dead)
 
 
 def _too_early(entries: Iterable[Entry]) -> list[str]:

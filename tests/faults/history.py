@@ -21,7 +21,8 @@ class Entry:
     #: Of senders: `sent`, `unknown` (stored or not), `refused` (not stored), `cancelled`, `unclear` (cancelled or not).
     #: Of tasks: `start`, `failed`, `end`. Of the
     #: scenario: `fault`, `healed`, `promoted` with how the ids of calls on the promoted server begin (default: any),
-    #: and `killed` with the pid of a process that it killed.
+    #: `killed` with the pid of a process that it killed, and `cut off`, at the end of that, with the pids (none: all
+    #: processes), the begin and how long it took from the point of view of the processes.
     what: str
     #: The name of the call, which is one of its arguments; of a fault, its name.
     name: str

@@ -48,7 +48,7 @@ def run(scenario: Scenario, seed: str, directory: Path, steps: Sequence[Step] | 
         entries += history.read()
         slots = _slots(world.namespace, began_s, world.now_s())
         report = check(entries, scenario.rules, dead=dead, results=results, slots=slots)
-        report.problems += [] if scenario.rules.may_lose else _findings(world)
+        report.problems += [] if scenario.rules.may_lose else [*world.left_over(), *_findings(world)]
         return report
     finally:
         history.close()

@@ -7,12 +7,14 @@ faults; a seed picks some of them with pauses between. Each step has dice of its
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 
 from tests.chaos.fleet import children_of
@@ -24,9 +26,11 @@ from tests.faults.world import (
     ClientClocksWorld,
     ClusterWorld,
     DatabaseWorld,
+    OlderWorld,
     SentinelWorld,
     ShardedWorld,
     ShiftedServer,
+    SoakWorld,
     TwoReleasesWorld,
     TwoReplicasWorld,
     UnconfirmedWorld,
@@ -38,6 +42,8 @@ from tests.worker.processes import hold_still
 STEPS = 4
 #: Longer than the visibility timeout of the queues, which is 3 s.
 LEASE_OVER_S = 4.5
+#: A connection waits this long for a reply.
+TIMEOUT_S = 1.0
 
 Fault = Callable[[World, random.Random], None]
 FAULTS: dict[str, Fault] = {}
@@ -47,6 +53,18 @@ def fault(function: Fault) -> Fault:
     """Make a function known under its name."""
     FAULTS[function.__name__] = function
     return function
+
+
+@contextlib.contextmanager
+def cut_off(*pids: int, silent: bool = False, for_sure: bool = False) -> Iterator[None]:
+    """Note that these processes, or all, cannot reach the server meanwhile, for too long to keep their leases or not.
+
+    Where the network is silent, they wait for a reply first. `for_sure` is where the server loses leases or outcomes.
+    """
+    since_s = time.monotonic()
+    yield
+    lasted_s = math.inf if for_sure else time.monotonic() - since_s + (TIMEOUT_S if silent else 0)
+    note("cut off", "all" if not pids else "some", pids=pids, since_s=since_s, lasted_s=lasted_s)
 
 
 # -- Processes ---------------------------------------------------------------------------------------------------------
@@ -78,6 +96,20 @@ def stop_worker(world: World, dice: random.Random) -> None:
 
 
 @fault
+def work_on(world: World, dice: random.Random) -> None:
+    """Calls run for a long time; connections are reset now and then, and what processes use is measured."""
+    assert isinstance(world, SoakWorld)
+    figures: list[dict[str, int]] = []
+    world.measured.append(figures)
+    ends_at_s = time.monotonic() + world.lasts_s / STEPS
+    while time.monotonic() < ends_at_s:
+        time.sleep(0.5)
+        figures.append(world.measure())
+        if dice.random() < 0.2:
+            world.worker_proxy.reset_connections()
+
+
+@fault
 def pause_child(world: World, dice: random.Random) -> None:
     """A process stands still for longer than a lease, and goes on."""
     pid = world.child(dice)
@@ -100,12 +132,13 @@ def pause_worker(world: World, dice: random.Random) -> None:
     """A whole worker, which fires schedules and renews leases, stands still for longer than a lease, and goes on."""
     worker = dice.choice(world.workers)
     pids = [worker.process.pid, *children_of(worker)]
-    for pid in pids:
-        hold_still(pid)
-    time.sleep(LEASE_OVER_S)
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
+    with cut_off(*pids):
+        for pid in pids:
+            hold_still(pid)
+        time.sleep(LEASE_OVER_S)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 # -- Network -----------------------------------------------------------------------------------------------------------
@@ -124,17 +157,19 @@ def reset_connections(world: World, dice: random.Random) -> None:
 def short_black_hole(world: World, dice: random.Random) -> None:
     """Nothing arrives any more, in both directions, for less than a lease."""
     proxy = dice.choice([world.worker_proxy, world.sender_proxy])
-    proxy.black_hole()
-    time.sleep(dice.uniform(0.1, 1.2))
-    proxy.release()
+    with cut_off(silent=True):
+        proxy.black_hole()
+        time.sleep(dice.uniform(0.1, 1.2))
+        proxy.release()
 
 
 @fault
 def long_black_hole(world: World, dice: random.Random) -> None:
     """Nothing arrives at the workers for longer than a lease."""
-    world.worker_proxy.black_hole()
-    time.sleep(LEASE_OVER_S)
-    world.worker_proxy.release()
+    with cut_off(silent=True):
+        world.worker_proxy.black_hole()
+        time.sleep(LEASE_OVER_S)
+        world.worker_proxy.release()
 
 
 @fault
@@ -165,12 +200,13 @@ def slow_network(world: World, dice: random.Random) -> None:
 @fault
 def refuse_connections(world: World, dice: random.Random) -> None:
     """The network resets each new connection for a second, after it reset the open ones."""
-    for proxy in (world.worker_proxy, world.sender_proxy):
-        proxy.refuse()
-        proxy.reset_connections()
-    time.sleep(1)
-    for proxy in (world.worker_proxy, world.sender_proxy):
-        proxy.release()
+    with cut_off():
+        for proxy in (world.worker_proxy, world.sender_proxy):
+            proxy.refuse()
+            proxy.reset_connections()
+        time.sleep(1)
+        for proxy in (world.worker_proxy, world.sender_proxy):
+            proxy.release()
 
 
 # -- Server ------------------------------------------------------------------------------------------------------------
@@ -179,17 +215,19 @@ def refuse_connections(world: World, dice: random.Random) -> None:
 @fault
 def kill_server(world: World, dice: random.Random) -> None:
     """The server is killed, and started again on its file after a while."""
-    world.server.kill()
-    time.sleep(dice.uniform(0, 1))
-    world.server.start()
+    with cut_off():
+        world.server.kill()
+        time.sleep(dice.uniform(0, 1))
+        world.server.start()
 
 
 @fault
 def pause_server(world: World, dice: random.Random) -> None:
     """The server stands still for a part of a lease."""
-    world.server.pause()
-    time.sleep(dice.uniform(0.1, 1.2))
-    world.server.resume()
+    with cut_off(silent=True):
+        world.server.pause()
+        time.sleep(dice.uniform(0.1, 1.2))
+        world.server.resume()
 
 
 @fault
@@ -212,10 +250,11 @@ def fill_memory(world: World, dice: random.Random) -> None:
 def fill_disk(world: World, dice: random.Random) -> None:
     """The file to which the server writes each change cannot grow for a while."""
     assert isinstance(world.server, ShiftedServer)
-    world.server.limit_files(world.server.written_bytes + dice.randint(0, 2000))
-    time.sleep(dice.uniform(1, 2))
-    world.server.limit_files(-1)
-    wait_until(lambda: b"aof_last_write_status:ok" in world.run("INFO", "persistence"))
+    with cut_off():
+        world.server.limit_files(world.server.written_bytes + dice.randint(0, 2000))
+        time.sleep(dice.uniform(1, 2))
+        world.server.limit_files(-1)
+        wait_until(lambda: b"aof_last_write_status:ok" in world.run("INFO", "persistence"))
 
 
 @fault
@@ -227,29 +266,33 @@ def evict_keys(world: World, dice: random.Random) -> None:
     time.sleep(0.2)
     world.run("CONFIG", "SET", "maxmemory", 0)
     world.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    note("cut off", "evict", pids=[], since_s=0, lasted_s=math.inf)  # the lock or the lease of any call may be gone
 
 
 @fault
 def lack_replicas(world: World, dice: random.Random) -> None:
     """The server refuses writes for a second, because it has too few replicas."""
-    world.run("CONFIG", "SET", "min-replicas-to-write", 3)
-    time.sleep(1)
-    world.run("CONFIG", "SET", "min-replicas-to-write", 0)
+    with cut_off():
+        world.run("CONFIG", "SET", "min-replicas-to-write", 3)
+        time.sleep(1)
+        world.run("CONFIG", "SET", "min-replicas-to-write", 0)
 
 
 @fault
 def close_clients(world: World, dice: random.Random) -> None:
     """The server closes all connections and takes few new ones for a second."""
-    world.run("CONFIG", "SET", "maxclients", 20)
-    world.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    time.sleep(1)
-    world.run("CONFIG", "SET", "maxclients", 10_000)
+    with cut_off():
+        world.run("CONFIG", "SET", "maxclients", 20)
+        world.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        time.sleep(1)
+        world.run("CONFIG", "SET", "maxclients", 10_000)
 
 
 @fault
 def set_clock_forward(world: World, dice: random.Random) -> None:
     """The clock of the server is an hour ahead from now on."""
-    _shift_clock(world, 3_600_000)
+    with cut_off(for_sure=True):
+        _shift_clock(world, 3_600_000)
 
 
 @fault
@@ -312,7 +355,18 @@ def send_garbage(world: World, dice: random.Random) -> None:
 # -- Failovers ---------------------------------------------------------------------------------------------------------
 
 
-@fault
+def failover(function: Fault) -> Fault:
+    """Make a fault known after which the server may not know what the workers have told the one before it."""
+
+    @wraps(function)
+    def noted(world: World, dice: random.Random) -> None:
+        with cut_off(for_sure=True):
+            function(world, dice)
+
+    return fault(noted)
+
+
+@failover
 def kill_primary(world: World, dice: random.Random) -> None:
     """The primary is killed; Sentinel promotes a replica; the former one comes back as a replica."""
     assert isinstance(world, SentinelWorld)
@@ -321,7 +375,7 @@ def kill_primary(world: World, dice: random.Random) -> None:
     world.topology.settle()
 
 
-@fault
+@failover
 def order_failover(world: World, dice: random.Random) -> None:
     """An operator orders a failover at a sentinel."""
     assert isinstance(world, SentinelWorld)
@@ -330,7 +384,7 @@ def order_failover(world: World, dice: random.Random) -> None:
     world.topology.settle()
 
 
-@fault
+@failover
 def pause_primary(world: World, dice: random.Random) -> None:
     """The primary stands still, a replica is promoted, and the old one wakes up and believes that it is the primary."""
     assert isinstance(world, SentinelWorld)
@@ -350,7 +404,7 @@ def move_slot(world: World, dice: random.Random) -> None:
     world.cluster.move(TAG, dice.choice([node for node in world.cluster.masters() if node is not owner]))
 
 
-@fault
+@failover
 def kill_node(world: World, dice: random.Random) -> None:
     """A node with shards is killed, its replica takes over, and it comes back as a replica."""
     assert isinstance(world, ShardedWorld)
@@ -358,7 +412,7 @@ def kill_node(world: World, dice: random.Random) -> None:
     world.cluster.heal()
 
 
-@fault
+@failover
 def kill_node_and_elect(world: World, dice: random.Random) -> None:
     """A node with shards is killed; the others notice it, and elect its replica."""
     assert isinstance(world, ShardedWorld)
@@ -376,7 +430,7 @@ def kill_node_and_elect(world: World, dice: random.Random) -> None:
     world.cluster.heal()
 
 
-@fault
+@failover
 def kill_node_without_replica(world: World, dice: random.Random) -> None:
     """A node is killed a moment after it was cut off from its replica, which is behind and takes over."""
     assert isinstance(world, ShardedWorld)
@@ -392,7 +446,7 @@ def kill_node_without_replica(world: World, dice: random.Random) -> None:
     world.cluster.heal()
 
 
-@fault
+@failover
 def order_node_failover(world: World, dice: random.Random) -> None:
     """An operator orders a failover at a replica."""
     assert isinstance(world, ShardedWorld)
@@ -400,7 +454,7 @@ def order_node_failover(world: World, dice: random.Random) -> None:
     world.cluster.heal()
 
 
-@fault
+@failover
 def pause_node(world: World, dice: random.Random) -> None:
     """A node stands still, its replica takes over, and it wakes up and believes that it is the primary."""
     assert isinstance(world, ShardedWorld)
@@ -443,55 +497,60 @@ class Step:
         FAULTS[self.fault](world, random.Random(self.seed))
 
 
-NO_REPEATS = Rules(may_repeat=False)
-ONLY_KILLS_REPEAT = Rules(only_kills_repeat=True)
 #: After a failover work resumes within five seconds of the promotion.
-FAILOVERS = Rules(keeps_leases=False, may_forget_cancellations=True, resumes_within_s=5)
-LEASES_END = Rules(keeps_leases=False)
-MAY_LOSE = Rules(keeps_leases=False, may_lose=True, resumes_within_s=5)
+FAILOVERS = Rules(may_forget_cancellations=True, resumes_within_s=5)
+MAY_LOSE = Rules(may_lose=True, resumes_within_s=5)
 #: Faults that need a world of their own, or lose what was acknowledged.
 APART = frozenset(
     (
-        *("evict_keys", "set_client_clocks", "end_database_connections", "crash_database", "kill_node_and_elect"),
+        *(
+            "work_on",
+            "evict_keys",
+            "set_client_clocks",
+            "end_database_connections",
+            "crash_database",
+            "kill_node_and_elect",
+        ),
         *("kill_primary", "order_failover", "pause_primary", "move_slot"),
         *("kill_node", "kill_node_without_replica", "order_node_failover", "pause_node"),
     )
 )
 
 SCENARIOS = [
-    Scenario("nothing", "a run without faults", ("pause_child_shortly",), NO_REPEATS),
-    Scenario("kills", "F1", ("kill_child", "kill_child", "kill_worker"), ONLY_KILLS_REPEAT),
-    Scenario("deployments", "F2", ("stop_worker",), NO_REPEATS),
-    Scenario("server dies", "F3", ("kill_server", "kill_server", "pause_server"), LEASES_END),
+    Scenario("nothing", "a run without faults", ("pause_child_shortly",)),
+    Scenario("kills", "F1", ("kill_child", "kill_child", "kill_worker")),
+    Scenario("deployments", "F2", ("stop_worker",)),
+    Scenario("server dies", "F3", ("kill_server", "kill_server", "pause_server")),
     Scenario("sentinel", "F4", ("kill_primary",), FAILOVERS, SentinelWorld),
     Scenario("stale primary", "F4", ("order_failover", "pause_primary"), FAILOVERS, TwoReplicasWorld),
-    Scenario("clock", "F5", ("set_clock_forward", "set_clock_back"), LEASES_END),
+    Scenario("clock", "F5", ("set_clock_forward", "set_clock_back")),
     Scenario("resets", "F6", ("reset_connections", "refuse_connections")),
     Scenario("lost replies", "F7", ("lose_replies", "cut_reply")),
-    Scenario("black holes", "F8", ("short_black_hole", "short_black_hole", "long_black_hole"), LEASES_END),
+    Scenario("black holes", "F8", ("short_black_hole", "short_black_hole", "long_black_hole")),
     Scenario("slow network", "F9", ("slow_network", "cut_reply", "pause_server")),
     Scenario("full server", "F10", ("fill_memory", "lack_replicas")),
     Scenario("full disk", "F17", ("fill_disk",)),
     Scenario("eviction", "keys thrown away", ("evict_keys",), MAY_LOSE),
-    Scenario("client clocks", "F5", ("set_client_clocks",), NO_REPEATS, ClientClocksWorld),
-    Scenario("lost scripts", "F11", ("forget_scripts",), NO_REPEATS),
-    Scenario("pauses", "F12", ("pause_child", "pause_child_shortly"), LEASES_END),
-    Scenario("deadly calls", "F13", ("kill_child", "pause_child_shortly"), ONLY_KILLS_REPEAT, calls={"deadly": 2}),
-    Scenario("memory", "F13", ("kill_child", "pause_child_shortly"), LEASES_END, calls={"hungry": 3}),
+    Scenario("client clocks", "F5", ("set_client_clocks",), world=ClientClocksWorld),
+    Scenario("lost scripts", "F11", ("forget_scripts",)),
+    Scenario("pauses", "F12", ("pause_child", "pause_child_shortly")),
+    Scenario("deadly calls", "F13", ("kill_child", "pause_child_shortly"), calls={"deadly": 2}),
+    Scenario("memory", "F13", ("kill_child", "pause_child_shortly"), calls={"hungry": 3}),
     Scenario(
         "large calls", "F18", ("lose_replies", "cut_reply", "reset_connections", "slow_network"), calls={"large": 20}
     ),
-    Scenario("schedules", "F22", ("pause_worker", "kill_server", "pause_worker"), LEASES_END),
-    Scenario("two releases", "F2 F23", ("stop_worker",), NO_REPEATS, TwoReleasesWorld, calls={"added": 10}),
+    Scenario("schedules", "F22", ("pause_worker", "kill_server", "pause_worker")),
+    Scenario("two releases", "F2 F23", ("stop_worker",), world=TwoReleasesWorld, calls={"added": 10}),
+    Scenario("older release", "F23", ("stop_worker", "kill_child", "kill_worker"), world=OlderWorld),
+    Scenario("soak", "F20", ("work_on",), world=SoakWorld),
     Scenario(
         "database",
         "F21",
         ("end_database_connections", "crash_database", "kill_server"),
-        LEASES_END,
-        DatabaseWorld,
+        world=DatabaseWorld,
         calls={"boxed": 20},
     ),
-    Scenario("cluster", "F14", ("move_slot",), LEASES_END, ClusterWorld),
+    Scenario("cluster", "F14", ("move_slot",), world=ClusterWorld),
     Scenario(
         "sharded cluster",
         "F4 F14",
@@ -501,13 +560,12 @@ SCENARIOS = [
     ),
     Scenario("election", "F4 F14", ("kill_node_and_elect",), FAILOVERS, ShardedWorld),
     Scenario("unconfirmed", "F4 F14", ("kill_node", "kill_node_without_replica"), MAY_LOSE, UnconfirmedWorld),
-    Scenario("garbage", "F15", ("send_garbage",), NO_REPEATS),
+    Scenario("garbage", "F15", ("send_garbage",)),
     Scenario("many connections", "F16", ("close_clients", "reset_connections")),
     Scenario(
         "everything",
         "all of one server",
         tuple(name for name in FAULTS if name not in APART),
-        LEASES_END,
         calls={"deadly": 1},
     ),
 ]

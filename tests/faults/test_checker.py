@@ -14,7 +14,8 @@ from tests.faults.history import VARIABLE, Entry, History, note
 from tests.faults.scenarios import FAULTS, SCENARIOS
 from tests.faults.world import World
 
-LENIENT, STRICT = Rules(), Rules(may_repeat=False)
+RULES = Rules()
+FOUND = ["1 repeated without a cause: a"]
 
 
 def history(*lines: str) -> list[Entry]:
@@ -24,18 +25,23 @@ def history(*lines: str) -> list[Entry]:
     return [Entry(next(clock), what, name, kind, int(pid)) for what, name, kind, pid in words]
 
 
+def cut_off(at_s: float, *, since_s: float, lasted_s: float = 3, pids: tuple[int, ...] = ()) -> Entry:
+    return Entry(at_s, "cut off", "some", more={"pids": pids, "since_s": since_s, "lasted_s": lasted_s})
+
+
 def checked(
     *lines: str,
-    rules: Rules = LENIENT,
+    cuts: tuple[Entry, ...] = (),
+    rules: Rules = RULES,
     dead: str = "",
     results: dict[str, object] | None = None,
     slots: dict[str, int] | None = None,
 ) -> Report:
-    return check(history(*lines), rules, dead=set(dead.split()), results=results or {}, slots=slots)
+    return check([*history(*lines), *cuts], rules, dead=set(dead.split()), results=results or {}, slots=slots)
 
 
 def test_calls_that_were_sent_and_ended_are_no_problem():
-    report = checked("sent a", "start a", "end a", rules=STRICT)
+    report = checked("sent a", "start a", "end a")
 
     assert (report.acknowledged, report.done, report.repeated, report.problems) == (1, 1, 0, [])
 
@@ -48,13 +54,13 @@ def test_call_that_was_sent_and_has_no_end_is_lost():
 
 
 def test_dead_letter_is_not_lost():
-    report = checked("sent a", "start a", "failed a", dead="a")
+    report = checked("sent a expiring", "failed a expiring", dead="a")
 
     assert (report.dead, report.lost, report.problems) == (1, [], [])
 
 
 def test_call_of_unknown_outcome_may_run_or_not():
-    assert checked("unknown a", "unknown b", "start b", "end b", rules=STRICT).problems == []
+    assert checked("unknown a", "unknown b", "start b", "end b").problems == []
 
 
 @pytest.mark.parametrize("what", ["start", "dead"])
@@ -65,42 +71,52 @@ def test_call_that_was_refused_must_not_exist(what: str):
 
 
 def test_run_after_a_failure_is_no_repeat():
-    assert checked("sent a", "start a", "failed a", "start a", "end a", rules=STRICT).repeated == 0
+    assert checked("sent a", "start a", "failed a", "start a", "end a").repeated == 0
 
 
 def test_run_without_a_failure_before_it_is_a_repeat():
     lines = ("sent a", "start a", "end a", "start a", "end a")
 
     assert checked(*lines).repeated == 1
-    assert checked(*lines).problems == []
-    assert checked(*lines, rules=STRICT).problems == ["1 repeated without a cause: a"]
+    assert checked(*lines).problems == FOUND
 
 
 def test_call_that_begins_before_its_first_run_has_ended_is_a_problem():
     twice = ("start a plain 1", "start a plain 2", "end a plain 1", "end a plain 2")
 
     assert "1 run twice at a time: a" in checked(*twice).problems
-    assert checked(*twice, rules=Rules(keeps_leases=False)).problems == []
-    assert checked("start a plain 1", "end a plain 1", "start a plain 2", "end a plain 2").problems == []
+    assert checked(*twice, cuts=(cut_off(2, since_s=1, pids=(1,)),)).problems == []
+    assert checked(*twice, rules=Rules(knows_causes=False)).problems == []
+    assert "1 run twice at a time: a" not in checked("start a plain 1", "end a plain 1", *twice[1::2]).problems
     assert checked("start a plain 1", "killed x kill 1", "start a plain 2", "end a plain 2").problems == []
 
 
 def test_repeat_of_a_call_that_no_killed_process_had_is_a_problem():
-    only_kills = Rules(only_kills_repeat=True)
     again = ("start a plain 2", "end a plain 2")
-    found = ["1 repeated without a cause: a"]
 
-    assert checked("start a", "killed x kill 1", *again, rules=only_kills).problems == []
-    assert checked("start a", "end a", "killed x kill 1", *again, rules=only_kills).problems == []
-    assert checked("killed x kill 1", "start a", "end a", *again, rules=only_kills).problems == []
-    assert checked("start a", "end a", "killed x kill 3", *again, rules=only_kills).problems == found
-    assert (
-        checked(
-            "start a", "end a", *["sent b", "start b", "end b"] * 2, "killed x kill 1", *again, rules=only_kills
-        ).problems
-        == found
-    )
-    assert checked("start a", "killed x kill 1", *again, "start a plain 3", rules=only_kills).problems == found
+    assert checked("start a", "killed x kill 1", *again).problems == []
+    assert checked("start a", "end a", "killed x kill 1", *again).problems == []
+    assert checked("killed x kill 1", "start a", "end a", *again).problems == []
+    assert checked("start a", "end a", "killed x kill 3", *again).problems == FOUND
+    assert checked("start a", "end a", *["sent b", "start b", "end b"] * 2, "killed x kill 1", *again).problems == FOUND
+    assert checked("start a", "killed x kill 1", *again, "start a plain 3").problems == FOUND
+
+
+def test_call_may_run_again_whose_process_was_cut_off_for_longer_than_it_keeps_a_lease():
+    lines = ("start a plain 1", "end a plain 1", "start a plain 2", "end a plain 2")
+
+    assert checked(*lines, cuts=(cut_off(3, since_s=1, pids=(1, 7)),)).problems == []
+    assert checked(*lines, cuts=(cut_off(3, since_s=1),)).problems == []
+    assert checked(*lines, cuts=(cut_off(3, since_s=1, pids=(3,)),)).problems == FOUND, "another process"
+    assert checked(*lines, cuts=(cut_off(3, since_s=1, lasted_s=2),)).problems == FOUND, "shorter than a lease"
+    assert checked(*lines, cuts=(cut_off(11, since_s=9),)).problems == FOUND, "later"
+    assert checked(*("pause a",) * 5, *lines, cuts=(cut_off(2, since_s=1),)).problems == FOUND, "earlier"
+    assert checked(*lines, *lines[2:], cuts=(cut_off(2, since_s=1, pids=(1,)),)).problems == FOUND, "once more"
+
+
+def test_dead_letter_of_a_call_that_should_have_run_is_a_problem():
+    assert checked("sent a expiring", "sent b deadly", dead="a b").problems == []
+    assert checked("sent a kept", dead="a").problems == ["1 dead letters that should have run: a"]
 
 
 def test_cancelled_call_that_runs_is_a_problem():
@@ -139,9 +155,9 @@ def test_equal_calls_that_run_at_a_time_are_a_problem():
 
     first_ends, second_ends = Entry(3, "end", "a", "single", 1), Entry(4, "end", "b", "single", 2)
 
-    report = check([began("a", 1, 1), began("b", 2, 2), first_ends, second_ends], LENIENT, dead=set(), results={})
+    report = check([began("a", 1, 1), began("b", 2, 2), first_ends, second_ends], RULES, dead=set(), results={})
     assert report.problems == ["1 equal calls run at a time: key 7"]
-    report = check([began("a", 1, 1), first_ends, began("b", 3.5, 2), second_ends], LENIENT, dead=set(), results={})
+    report = check([began("a", 1, 1), first_ends, began("b", 3.5, 2), second_ends], RULES, dead=set(), results={})
     assert report.problems == []
 
 
@@ -159,7 +175,7 @@ def test_third_call_of_the_limited_task_at_a_time_is_a_problem():
 
     assert over in checked(*running).problems
     assert over not in checked("start a limited", "end a limited", *running[1:]).problems
-    assert over not in checked(*running, rules=Rules(keeps_leases=False)).problems
+    assert over not in checked(*running, cuts=(cut_off(3, since_s=2, pids=(2,)),)).problems
 
 
 def test_what_a_killed_process_ran_has_ended():
@@ -185,7 +201,7 @@ def test_what_a_killed_process_ran_may_run_elsewhere_at_once(tmp_path: Path, mon
     World.__new__(World).kill(1)
     entries = History(tmp_path / "history")
     try:
-        report = check(entries.read(), LENIENT, dead=set(), results={})
+        report = check(entries.read(), RULES, dead=set(), results={})
     finally:
         entries.close()
 
@@ -232,8 +248,8 @@ def test_time_to_resume_after_promotions_is_that_of_calls_sent_to_the_promoted_s
         Entry(10, "end", "later", "plain"),
     ]
 
-    assert check(entries, LENIENT, dead=set(), results={}).resumed_s == 5
-    assert check(entries[:-1], LENIENT, dead=set(), results={}).resumed_s == math.inf
+    assert check(entries, RULES, dead=set(), results={}).resumed_s == 5
+    assert check(entries[:-1], RULES, dead=set(), results={}).resumed_s == math.inf
 
 
 def test_losses_are_counted_and_no_problem_where_senders_wait_for_nothing():

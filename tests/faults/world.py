@@ -14,9 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.compiling import compiled
 from rsmq_django.core.keys import shard_namespace
-from tests.chaos.fleet import children_of
+from tests.chaos.fleet import children_of, usage
 from tests.cluster import Cluster, Node, ReplicatedCluster
 from tests.fault_proxy import FaultProxy
 from tests.faults.history import VARIABLE, note
@@ -31,6 +33,12 @@ STOP_S = 60
 #: The server keeps what it has acknowledged when it is killed: the file is written before each reply.
 KEEPS_DATA = ("--appendonly", "yes", "--appendfsync", "no")
 TAG = "{rsmq}"
+ID_CHARACTERS = 32
+SOME_DAYS_AGO = ("--first-parent", "--before", "5 days ago", "HEAD")
+#: What a process may need more while nothing leaks, and once more in each thousand seconds.
+MOST_MEMORY_BYTES = 1 << 20
+#: Files, threads, clients and keys that may be there for the first time after the second step.
+MOST_MORE = 3
 
 
 class World:
@@ -86,11 +94,16 @@ class World:
             self.start_worker()
         wait_until(lambda: all(self._runs(worker) for worker in self.workers))
         for number in range(SENDERS):
+            place = self.place_of("sender", number)
             words = [sys.executable, "-m", "tests.faults.sender", f"call-{number}", self.seed, json.dumps(self.calls)]
             with (self.directory / f"sender-{number}").open("wb") as log:
                 self.senders.append(
-                    subprocess.Popen(words, cwd=ROOT, env=self.environment("sender"), stdout=log, stderr=log)
+                    subprocess.Popen(words, cwd=place, env=self.environment("sender"), stdout=log, stderr=log)
                 )
+
+    def place_of(self, role: str, number: int) -> Path:
+        """Return the directory with the package of a worker or sender."""
+        return ROOT
 
     @staticmethod
     def _runs(worker: WorkerProcess) -> bool:
@@ -109,8 +122,8 @@ class World:
     def start_worker(self) -> WorkerProcess:
         self._logs += 1
         words = ("--processes", "2", "--threads", "4")
-        log = self.directory / f"worker-{self._logs}"
-        self.workers.append(WorkerProcess(words, environment=self.environment("worker"), log=log))
+        log, place = self.directory / f"worker-{self._logs}", self.place_of("worker", self._logs)
+        self.workers.append(WorkerProcess(words, environment=self.environment("worker"), log=log, directory=place))
         return self.workers[-1]
 
     def stop_worker(self, worker: WorkerProcess, number: signal.Signals = signal.SIGTERM) -> None:
@@ -157,6 +170,22 @@ class World:
     def servers(self) -> list[Callable[..., Any]]:
         """Return a function for each server with keys, which runs a command there."""
         return [self.run]
+
+    def left_over(self) -> list[str]:
+        """Return what should not be there when all is done."""
+        return [problem for run in self.servers() for problem in _fields_without_a_message(run)]
+
+
+def _fields_without_a_message(run: Callable[..., Any]) -> list[str]:
+    """Return the queues with fields of messages that do not exist."""
+    problems = []
+    for hash_key in (key.decode() for key in run("KEYS", "*:Q") if run("TYPE", key.decode()) == b"hash"):
+        if run("TYPE", hash_key[:-2]) in (b"zset", b"none"):
+            messages = set(run("ZRANGE", hash_key[:-2], 0, -1))
+            ids = {field.partition(b":")[0] for field in run("HKEYS", hash_key)}
+            if left := sorted(each.decode() for each in ids - messages if len(each) == ID_CHARACTERS):
+                problems.append(f"{hash_key} has fields of messages that do not exist: {', '.join(left[:3])}")
+    return problems
 
 
 def _dead_letters_of(run: Callable[..., Any]) -> str:
@@ -221,6 +250,90 @@ class TwoReleasesWorld(World):
         super().stop_senders()
         while self._logs % 2 == 1:
             self.start_worker()
+
+
+class OlderWorld(World):
+    """Each second worker, and one of two senders, have the package of an older revision."""
+
+    #: A revision of git; without one the last release, and before the first one what the package was some days ago.
+    revision = ""
+
+    @classmethod
+    def check_machine(cls) -> None:
+        if not cls.found_revision():
+            pytest.skip("this needs the history of git: --older REVISION")
+
+    @classmethod
+    def found_revision(cls) -> str:
+        """Return the revision, or an empty text."""
+        if cls.revision:
+            return _git("rev-parse", "--verify", "--quiet", f"{cls.revision}^{{commit}}")
+        return _git("describe", "--tags", "--abbrev=0", "HEAD^") or _git("rev-list", "-1", *SOME_DAYS_AGO)
+
+    def start_servers(self) -> None:
+        super().start_servers()
+        self.check_out()
+
+    def check_out(self) -> None:
+        """Write the older package into a directory, with the tests of this revision."""
+        self.older = self.directory / "older"
+        self.older.mkdir()
+        words = ["git", "archive", self.found_revision(), "rsmq_django", "manage.py"]
+        files = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+        subprocess.run(["tar", "-x"], cwd=self.older, input=files, check=True)
+        for name in ("tests", "example_project"):
+            (self.older / name).symlink_to(ROOT / name)
+
+    def place_of(self, role: str, number: int) -> Path:
+        return self.older if number % 2 else ROOT
+
+
+def _git(*words: str) -> str:
+    """Return the line that git prints; nothing without git or its history."""
+    try:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    except FileNotFoundError:
+        return ""
+
+
+class SoakWorld(World):
+    """The same processes work on, and are measured."""
+
+    #: For how long, in steps of equal length: the first one is the warm-up.
+    lasts_s = 20.0
+
+    def start_servers(self) -> None:
+        super().start_servers()
+        #: The figures of each step.
+        self.measured: list[list[dict[str, int]]] = []
+
+    def measure(self) -> dict[str, int]:
+        """Return what must not grow, by name."""
+        found = {"clients": int(_field("connected_clients", self.run("INFO", "clients")))}
+        keys = dict(each.split("=") for each in _field("db0", self.run("INFO", "keyspace")).split(","))
+        kept_by_the_topic = int(self.run("GET", f"{self.topic}:nextIndex") or 0)
+        found["lasting keys"] = int(keys["keys"]) - int(keys["expires"]) - kept_by_the_topic
+        for pid in (pid for worker in self.workers for pid in (worker.process.pid, *children_of(worker))):
+            memory, found[f"threads of {pid}"], found[f"files of {pid}"] = usage(pid)
+            found[f"memory of {pid}"] = memory or 0
+        return found
+
+    def grown(self) -> list[str]:
+        """Return what was always more in the last step than ever in the second one."""
+        early, late = self.measured[1], self.measured[-1]
+        if early[0].keys() != late[-1].keys():
+            return ["processes were replaced"]
+        growth = {name: min(each[name] for each in late) - max(each[name] for each in early) for name in early[0]}
+        bytes_more = int(MOST_MEMORY_BYTES * (1 + self.lasts_s / 1000))
+        most = {name: bytes_more if name.startswith("memory") else MOST_MORE for name in growth}
+        return [f"{name}: {grew:,} more" for name, grew in growth.items() if grew > most[name]]
+
+    def left_over(self) -> list[str]:
+        return super().left_over() + (self.grown() if len(self.measured) > 1 else [])
+
+
+def _field(name: str, info: bytes) -> str:
+    return info.decode().split(f"{name}:")[1].split("\r")[0]
 
 
 class DatabaseWorld(World):

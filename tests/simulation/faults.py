@@ -61,7 +61,7 @@ def plan(seed: str, only: Sequence[str] | None = None) -> list[Step]:
 def rules_of(steps: Sequence[Step]) -> Rules:
     """Return what may happen with these faults."""
     is_hard = any(step.kind in HARD for step in steps)
-    return Rules(may_repeat=is_hard, keeps_leases=not is_hard)
+    return Rules(knows_causes=not is_hard, may_die=None)
 
 
 class Breaker:

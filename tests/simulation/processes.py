@@ -186,7 +186,7 @@ class SimulatedSupervisor(Supervisor):
             if not child.process.is_dead:
                 child.shared_state.note_end(holds_nothing=holds_nothing)
                 child.code = code
-                end_process(child.process)
+                end_process(child.process, by_itself=code != BROKEN)
                 self.wakeup.wake()
 
 
@@ -219,11 +219,12 @@ def new_process(role: str) -> Process:
     return process
 
 
-def end_process(process: Process) -> None:
-    """End a process, by itself or not. The server closes its sockets; what it has sent may still arrive."""
+def end_process(process: Process, *, by_itself: bool = False) -> None:
+    """End a process. The server closes its sockets; what it has sent may still arrive."""
     if not process.is_dead:
         if process.role == "worker":
-            world.note("killed", "end", pid=process.number)
+            if not by_itself:
+                world.note("killed", "end", pid=process.number)
             Current.lived_s += world.scheduler().now - process.began_at
         world.scheduler().kill(process)
         network().reset(process)

@@ -93,7 +93,7 @@ def _run(seed: int, server: Server, steps: list[Step], scheduler: Scheduler) -> 
     rules = rules_of(steps)
     report = check(world.Current.history, rules, dead=dead, results=results)
     problems += [*report.problems, *simulated.books.problems, *log.problems, *scheduler.failures]
-    if not rules.may_repeat:
+    if rules.knows_causes:
         problems += _attempts(world.Current.history, dead)
     return Outcome(seed, steps, report, processes.Current.lived_s, simulated.counts, simulated.digest, problems)
 

@@ -28,13 +28,19 @@ class WorkerProcess:
     """One running command, in a process group of its own, with its output in a file."""
 
     def __init__(
-        self, arguments: tuple[str, ...], *, environment: dict[str, str], log: Path, command: str = "rsmq_worker"
+        self,
+        arguments: tuple[str, ...],
+        *,
+        environment: dict[str, str],
+        log: Path,
+        command: str = "rsmq_worker",
+        directory: Path = ROOT,
     ) -> None:
         self._log = log
         words = [sys.executable, "manage.py", command, *arguments]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                words, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
+                words, cwd=directory, env=environment, stdout=output, stderr=output, start_new_session=True
             )
 
     @property

@@ -2,7 +2,9 @@
 
 import json
 import os
+from pathlib import Path
 
+import rsmq_django
 from tests.settings import *  # noqa: F403
 from tests.settings import INSTALLED_APPS
 
@@ -15,8 +17,11 @@ SQLITE: dict[str, object] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":m
 DATABASES = {"default": json.loads(os.environ.get("RSMQ_FAULTS_DATABASE", "null")) or SQLITE}  # type: ignore[dict-item]
 HAS_OUTBOX = DATABASES["default"] is not SQLITE
 INSTALLED_APPS += ["rsmq_django.outbox"] * HAS_OUTBOX
+# An older release beside this one must not run its package.
+assert Path(rsmq_django.__file__).resolve().is_relative_to(Path.cwd()), "the package of another directory is used"
 QUEUE: dict[str, object] = {"VISIBILITY_TIMEOUT_S": 3}
-SHARDS = {"SHARDS": int(os.environ.get("RSMQ_FAULTS_SHARDS", "1"))}
+# An older release may not know the option.
+SHARDS = {"SHARDS": count} if (count := int(os.environ.get("RSMQ_FAULTS_SHARDS", "1"))) > 1 else {}
 RSMQ = {
     "CONNECTIONS": {"default": json.loads(os.environ.get("RSMQ_FAULTS_CONNECTION", "{}"))},
     "QUEUES": {

@@ -15,6 +15,8 @@ from tests.faults.history import note
 
 #: Kills take an attempt each, so there are many; what was tried that often without an end is a dead letter.
 ATTEMPTS = 50
+#: The clock of a server goes forward by up to four hours.
+RESULTS_LAST_S = 86_400
 AT_A_TIME = 2
 EXPIRES_IN_S = 1
 #: What a process may have beyond what it has when `hungry` begins.
@@ -53,7 +55,7 @@ async def awaited(name: str) -> None:
     note("end", name, "awaited")
 
 
-@task(max_attempts=ATTEMPTS, backoff=fixed(0), result_ttl_s=3600)
+@task(max_attempts=ATTEMPTS, backoff=fixed(0), result_ttl_s=RESULTS_LAST_S)
 def kept(name: str) -> str:
     """Return a result that the checker reads."""
     note("start", name, "kept")
@@ -61,7 +63,7 @@ def kept(name: str) -> str:
     return name
 
 
-@task(max_attempts=ATTEMPTS, backoff=fixed(0), result_ttl_s=3600)
+@task(max_attempts=ATTEMPTS, backoff=fixed(0), result_ttl_s=RESULTS_LAST_S)
 def first_step(name: str) -> str:
     return name
 
