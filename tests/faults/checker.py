@@ -109,7 +109,7 @@ def check(
         "acknowledged and lost": report.lost if not rules.may_lose else [],
         "dead letters that should have run": sorted(sent & dead & _must_run(by_what["sent"], rules)),
         "refused, and run": sorted(ran_in_spite),
-        "cancelled, and run": _began_late(by_what, rules),
+        "cancelled, and run": _began_late(by_what["cancelled"], others, rules),
         "expired, and run": _expired_and_run(others, dead) if rules.knows_causes else [],
         "begun before the end of all members": _too_early(entries),
         "repeated without a cause": _without_cause(extra, runs, struck) if rules.knows_causes else [],
@@ -230,12 +230,17 @@ def _without_cause(extra: Mapping[str, int], runs: Iterable[Run], struck: set[in
     return sorted(name for name, count in extra.items() if count > causes[name])
 
 
-def _began_late(by_what: Mapping[str, list[Entry]], rules: Rules) -> list[str]:
-    """Return the calls that began only after they were cancelled."""
+def _began_late(cancelled: Iterable[Entry], runs: Iterable[Run], rules: Rules) -> list[str]:
+    """Return the calls that began only after they were cancelled.
+
+    Where the server's clock goes forward they are due at once, and may begin at the moment of their cancellation.
+    """
     if rules.may_forget_cancellations or rules.may_lose:
         return []
-    began = {entry.name: entry.at_s for entry in reversed(by_what["start"])}
-    return sorted(each.name for each in by_what["cancelled"] if began.get(each.name, -math.inf) > each.at_s)
+    began: dict[str, float] = {}
+    for run in runs:
+        began.setdefault(run.name, run.began_s)
+    return sorted(each.name for each in cancelled if began.get(each.name, -math.inf) > each.at_s)
 
 
 def _expired_and_run(runs: Iterable[Run], dead: set[str]) -> list[str]:

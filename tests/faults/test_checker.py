@@ -125,6 +125,7 @@ def test_cancelled_call_that_runs_is_a_problem():
     assert checked(*sent).problems == []
     assert checked(*sent).done == 1
     assert checked(*sent, "start a cancelled").problems == ["1 cancelled, and run: a"]
+    assert checked(*sent, "start a cancelled", cuts=(cut_off(4, since_s=1),)).problems == []
     assert checked("start a cancelled", *sent).problems == []
     assert checked(*sent, "start a cancelled", rules=Rules(may_forget_cancellations=True)).problems == []
 
