@@ -188,6 +188,18 @@ def test_past_of_a_message_comes_with_it(queues: Configure, server: PrivateServe
     assert server.redis.hget("rsmq:a:Q", f"{new}:fr") is not None
 
 
+@pytest.mark.parametrize("stored", [b"99999999999998", b"99999999999999", b"100000000000000", b"1e400", b"nan"])
+def test_receive_count_near_the_largest_number_is_read(queues: Configure, server: PrivateServer, stored: bytes):
+    source = source_of("a")
+    (message_id,) = send("a", b"body")
+    server.redis.hset("rsmq:a:Q", f"{message_id}:rc", stored)
+
+    source.fetch_now()
+    (delivery,) = source.exchange(1)
+
+    assert server.redis.hget("rsmq:a:Q", f"{message_id}:rc") == str(delivery.message.receive_count).encode()
+
+
 def test_time_since_each_message_became_ready_is_returned(queues: Configure, server: PrivateServer):
     source = source_of("a")
     ids = send("a", b"1", b"2", b"3")

@@ -4,6 +4,6 @@ local LARGEST_COUNT = 1e14 -- Lua writes smaller whole numbers with all their di
 
 local function raised(stored, by)
   local count = tonumber(stored)
-  if not count or count < 0 or count >= LARGEST_COUNT or count % 1 ~= 0 then count = 0 end
+  if not count or count < 0 or count + by >= LARGEST_COUNT or count % 1 ~= 0 then count = 0 end
   return count + by .. ""
 end
