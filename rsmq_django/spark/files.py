@@ -25,7 +25,7 @@ EPOCH = dt.date(1970, 1, 1)
 DAY_US = 86_400_000_000
 #: Later than all times.
 NEVER_US = 2**63
-#: Rows of a row group of a compacted file.
+#: Rows of a row group, and rows that are held in memory to be written.
 GROUP_ROWS = 250_000
 
 
@@ -66,7 +66,13 @@ def write_files(uri: str, parts: Iterable[tuple[dt.date, Any]], schema: Iterable
 
 
 def write_file(
-    uri: str, day: dt.date, batches: Iterable[Any], schema: Iterable[Column], *, sort_by: str = ""
+    uri: str,
+    day: dt.date,
+    batches: Iterable[Any],
+    schema: Iterable[Column],
+    *,
+    sort_by: str = "",
+    group_rows: int = GROUP_ROWS,
 ) -> DataFile:
     """Write one file, and bring it to the disk. Rows are sorted within each row group, so memory is bounded."""
     import pyarrow as pa
@@ -79,7 +85,7 @@ def write_file(
     with pq.ParquetWriter(path, wanted, filesystem=files, compression=COMPRESSION) as writer:
         for group in in_groups(batches):
             table = pa.Table.from_batches(group).cast(wanted)
-            writer.write_table(table.sort_by(sort_by) if sort_by else table)
+            writer.write_table(table.sort_by(sort_by) if sort_by else table, row_group_size=group_rows)
             rows += sum(batch.num_rows for batch in group)
     if is_local(uri):
         sync(Path(uri) / path)  # here: only the machine that wrote the file can sync it to disk

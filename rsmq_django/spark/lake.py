@@ -164,7 +164,7 @@ class Lake:
         if not set(small) <= set(opened.files):
             return 0
         batches = scan_files(opened.uri, [file.path for file in small], table.columns)
-        file = write_file(opened.uri, day, batches, table.columns, sort_by=table.time)
+        file = write_file(opened.uri, day, batches, table.columns, sort_by=table.time, group_rows=table.group_rows)
         if file.rows != sum(each.rows for each in small):
             raise PipelineError(
                 f"compacting {day} of {opened.uri}: {sum(each.rows for each in small)} rows became {file.rows}; "

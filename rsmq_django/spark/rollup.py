@@ -11,13 +11,15 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from .delta import EXPIRED, Table
 from .files import DataFile, in_groups, scan_files, write_file
 from .lake import Lake, patiently, write_rows
 from .schemas import EVENTS, FAILURES, FIVE_MINUTES, HOURLY
-from .sums import DEAD, HOUR_US, SUMMED, add_up, five_minutes, hours
+from .sums import DEAD, SUMMED, add_up, five_minutes, hours
 
 #: Tables of sums that are held in memory before they are added up, if they are longer than the first one.
 MOST_PARTS = 8
@@ -164,6 +166,16 @@ def _is_of(day: dt.date) -> Any:
     return (ds.field("event_at") >= begin) & (ds.field("event_at") < end)
 
 
+def _is_in_hours(hours: Any) -> Any:
+    """Return the condition that a five minutes is in one of these hours. Arrow skips parts of files by such ranges."""
+    import pyarrow.dataset as ds
+
+    conditions = [
+        (ds.field("at") >= hour) & (ds.field("at") < hour + dt.timedelta(hours=1)) for hour in hours.to_pylist()
+    ]
+    return reduce(or_, conditions)
+
+
 def _sum_hours(lake: Lake, since: dt.date | None) -> int:
     """Compute the hours again that have new sums of five minutes; return the number of their rows."""
     import pyarrow as pa
@@ -175,15 +187,15 @@ def _sum_hours(lake: Lake, since: dt.date | None) -> int:
         return 0
     files, rows_out = [], 0
     for day in found.days:
-        sums = found.source.read({day})
-        hour = pc.multiply(pc.divide(sums["at"].cast(pa.int64()), HOUR_US), HOUR_US)
         parts = []
-        if day not in found.again:
-            at = pa.concat_tables(found.batches(day, ["at"]))["at"].cast(pa.int64())
-            changed = pc.unique(pc.multiply(pc.divide(at, HOUR_US), HOUR_US))
-            sums = sums.filter(pc.is_in(hour, changed))
+        if day in found.again:
+            sums = found.source.read({day})
+        else:
+            at = pa.concat_tables(found.batches(day, ["at"]))["at"]
+            changed = pc.unique(pc.floor_temporal(at, unit="hour"))
+            sums = found.source.read({day}, where=_is_in_hours(changed))
             known = table.read({day})
-            parts.append(known.filter(pc.invert(pc.is_in(known["hour"].cast(pa.int64()), changed))))
+            parts.append(known.filter(pc.invert(pc.is_in(known["hour"], changed))))
         fresh = hours(sums)
         rows_out += len(fresh)
         files.append(_write(table, day, pa.concat_tables([*parts, fresh])))
@@ -192,7 +204,8 @@ def _sum_hours(lake: Lake, since: dt.date | None) -> int:
 
 
 def _write(table: Table, day: dt.date, rows: Any) -> DataFile:
-    return write_file(table.uri, day, rows.to_batches(), table.definition.columns)
+    chosen = table.definition
+    return write_file(table.uri, day, rows.to_batches(), chosen.columns, group_rows=chosen.group_rows)
 
 
 # -- Failures ----------------------------------------------------------------------------------------------------------

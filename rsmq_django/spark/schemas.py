@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from . import dead_letters, drain, events, topic_log
 from .columns import Column, columns
+from .files import GROUP_ROWS
 
 #: Events that are dated after the server's clock by more are stored on the day of their archiving, and not counted: the
 #: clock was ahead once, and Redis gives all later events that time.
@@ -24,6 +25,8 @@ class LakeTable:
     columns: tuple[Column, ...]
     #: Days after which `expire` removes a day.
     keep_days: int
+    #: Rows that are read together: of a file with more, a reader of some hours skips the others.
+    group_rows: int = GROUP_ROWS
 
     @property
     def time(self) -> str:
@@ -42,6 +45,7 @@ FIVE_MINUTES = LakeTable(
         "arrivals MAP<INT,BIGINT>, workers ARRAY<STRING>"
     ),
     90,
+    group_rows=1000,
 )
 #: A little over a year, so that a month can be compared with the same month of last year. A few MB a day at most.
 HOURLY = LakeTable(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as dataset
 import pytest
 
 from rsmq_django.core.stats.histogram import Histogram
@@ -268,6 +269,37 @@ def test_rollup_reads_new_files_only(lake: Lake, monkeypatch: pytest.MonkeyPatch
     assert (result.rows_in, result.rows_out) == (1, 1), "of one hour"
     assert read
     assert not before.intersection(read)
+    assert_figures_are_those_of_the_events(lake)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_rollup_skips_the_sums_of_hours_without_new_events(
+    lake: Lake, is_compacted: bool, monkeypatch: pytest.MonkeyPatch
+):
+    tasks = [f"shop.task{number}" for number in range(12)]
+    at_ms = [MIDNIGHT_MS + slot * 300_000 for slot in range(288)]
+    store_events(lake, ({"id": f"{ms}-{number}", "task": task} for ms in at_ms for number, task in enumerate(tasks)))
+    rollup(lake)
+    if is_compacted:
+        store_events(lake, [{"id": f"{MIDNIGHT_MS + 9 * 3_600_000}-99"}])
+        rollup(lake)
+        lake.compact(DAY + dt.timedelta(days=3))
+    store_events(lake, [{"id": f"{MIDNIGHT_MS + 7 * 3_600_000}-99"}])
+    conditions: list[Any] = []
+    read = Table.read
+
+    def noted(self: Table, *days: Any, **options: Any) -> Any:
+        conditions.extend([options["where"]] if self.definition is FIVE_MINUTES and "where" in options else [])
+        return read(self, *days, **options)
+
+    monkeypatch.setattr(Table, "read", noted)
+    rollup(lake)
+
+    table, (where,) = lake.open(FIVE_MINUTES), conditions
+    (large,) = (file for file in table.files if file.rows > 3000)
+    (fragment,) = dataset.dataset(f"{table.uri}/{large.path}").get_fragments()
+    parts = [sum(part.num_rows for part in each.row_groups) for each in fragment.split_by_row_group(where)]
+    assert sum(parts) <= 2000 < large.rows
     assert_figures_are_those_of_the_events(lake)
 
 
