@@ -49,10 +49,10 @@ endef
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-demo-spark: ## send the 336,776 flights of 2013 through the whole pipeline (FLIGHTS=30000: only a part of them)
+demo-spark: ## send the 336,776 flights of 2013 through the whole pipeline (FLIGHTS=30000: a part; S3=1, LAKE=s3://bucket)
 	@java -version >/dev/null 2>&1 || { echo "this needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
 	@$(MAKE) -s --no-print-directory $(SPARK_INSTALLED)
-	@DJANGO_SETTINGS_MODULE=example_project.history.settings $(SPARK_BIN)/python manage.py flights_pipeline $(if $(FLIGHTS),--flights $(FLIGHTS))
+	@DJANGO_SETTINGS_MODULE=example_project.history.settings $(SPARK_BIN)/python manage.py flights_pipeline $(if $(FLIGHTS),--flights $(FLIGHTS)) $(if $(S3),--s3) $(if $(LAKE),--lake $(LAKE))
 
 demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, ONCE=1)
 	@$(BIN)/python manage.py rsmq_demo $(if $(ONCE),--once) $(if $(DAY),--day $(DAY))

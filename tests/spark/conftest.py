@@ -1,9 +1,6 @@
 """Fixtures of the Spark tests. Those in `engine/` start Spark: they are collected where it is installed."""
 
-import http.client
 import importlib.util
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from rsmq_django.core import Client, Queue
 from rsmq_django.spark.options import Options
 from rsmq_django.spark.server import Server
 from tests.redis_server import PrivateServer
+from tests.spark import s3_server
 
 HAS_SPARK = importlib.util.find_spec("pyspark") is not None
 collect_ignore_glob = [] if HAS_SPARK else ["engine/*"]
@@ -46,23 +44,8 @@ def mail(client: Client) -> Queue:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[dict[str, str]]:
     """An S3 in a process of this machine, with a bucket; returns the variables of its clients."""
-    command = [sys.executable, "-m", "tests.spark.s3_server"]
-    service = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert service.stdin and service.stdout
-    address = service.stdout.readline().decode().strip()
-    variables = {
-        "AWS_ENDPOINT_URL": address,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-    }
-    connection = http.client.HTTPConnection(address.removeprefix("http://"))
-    connection.request("PUT", "/lakes")
-    assert connection.getresponse().status == 200
-    connection.close()
-    yield variables
-    service.communicate()
+    with s3_server.serving() as variables:
+        yield variables
 
 
 @pytest.fixture(params=["disk", "s3"])

@@ -2,7 +2,7 @@
 
 A DataFrame of flights becomes task calls in bulk; a worker runs them and logs every attempt; the log is archived
 exactly once, rolled up, analysed, and published into the database; then what came out is compared with the flights.
-A private server and a temporary directory hold everything; nothing of it stays.
+A private server and a temporary directory hold everything; nothing of it stays, but for a lake at a given address.
 """
 
 import os
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ from rsmq_django.pipeline.publish import publish
 from rsmq_django.queues import ensure_queue
 from rsmq_django.spark.job import Pipeline
 from rsmq_django.spark.runs import StepRun
+from tests.spark.s3_server import BUCKET, serving
 
 T = TypeVar("T")
 
@@ -55,25 +57,33 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--flights", type=int, default=ALL_FLIGHTS, help="how many (default: all 336,776)")
         parser.add_argument("--master", default="local[2]", help="where Spark runs (default: local[2])")
+        parser.add_argument("--lake", help="address of the lake, such as s3://bucket (default: a temporary directory)")
+        parser.add_argument("--s3", action="store_true", help="put the lake into an S3 of this machine, a simulation")
         parser.add_argument("--processes", type=int, default=2, help="processes of the worker (default: 2)")
 
-    def handle(self, *, flights: int, master: str, processes: int, **_: Any) -> None:
+    def handle(self, *, flights: int, master: str, processes: int, lake: str | None, s3: bool, **_: Any) -> None:
         if OWN_DIR_VARIABLE not in os.environ:
             restart_in_own_directory()
         place = Path(os.environ[OWN_DIR_VARIABLE])
+        own_lake = lake and f"{lake}/{place.name}"
+        store: AbstractContextManager[dict[str, str]] = serving() if s3 else nullcontext({})
         try:
             call_command("migrate", verbosity=0)
-            self.run(place, flights, master, processes)
+            with store as variables:
+                os.environ.update(variables)
+                self.run(place, flights, master, processes, f"s3://{BUCKET}/{place.name}" if s3 else own_lake)
         finally:
             shutil.rmtree(place, ignore_errors=True)
+        if own_lake:
+            self.stdout.write(f"  the lake {own_lake} is still there")
 
-    def run(self, place: Path, flights: int, master: str, processes: int) -> None:
+    def run(self, place: Path, flights: int, master: str, processes: int, lake: str | None) -> None:
         """Go through all steps; every one of them is checked against the flights."""
         export_address()
         for airport in AIRPORTS:
             ensure_queue(f"dep-{airport}")
         self.meter = Meter()
-        pipeline = Pipeline(replace(job_config(master=master), slots_per_worker=4), on_progress=self.meter)
+        pipeline = Pipeline(replace(job_config(lake=lake, master=master), slots_per_worker=4), on_progress=self.meter)
         try:
             rows, cancelled = write_flights(place / "flights.csv", flights)
             self.timed("start Spark", 0, lambda: warm_up(pipeline))
