@@ -307,7 +307,7 @@ def _redis(config: JobConfig, server: Server) -> Iterator[CheckResult]:
 
 
 def _lag(lag: Lag, name: str) -> Iterator[CheckResult]:
-    """Yield the findings about a log; about one of several, which has a name, only those that are trouble."""
+    """Yield the findings about a log; about one of several, which has a name, only warnings and problems."""
     for finding in _findings_of(lag):
         if not name:
             yield finding
