@@ -31,11 +31,6 @@ def columns(text: str) -> tuple[Column, ...]:
     return tuple(Column(*part.split(None, 1)) for part in text.replace("\n", " ").split(", "))
 
 
-def ddl(schema: Iterable[Column]) -> str:
-    """Return the schema as Spark SQL."""
-    return ", ".join(f"{column.name} {column.kind}" for column in schema)
-
-
 def spark_schema(schema: Iterable[Column]) -> Any:
     """Return the schema as a StructType. Not from its text: Spark's parser needs a running JVM."""
     from pyspark.sql import types

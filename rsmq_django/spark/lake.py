@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from .columns import arrow_schema
 from .delta import EXPIRED, CommitConflict, Table
 from .errors import PipelineError, WrongOption
-from .files import DataFile, file_system, is_local, scan_files, write_file, write_files
+from .files import GROUP_ROWS, DataFile, file_system, is_local, scan_files, write_file, write_files
 from .schemas import TABLES, LakeTable
 
 T = TypeVar("T")
@@ -164,7 +164,8 @@ class Lake:
         if not set(small) <= set(opened.files):
             return 0
         batches = scan_files(opened.uri, [file.path for file in small], table.columns)
-        file = write_file(opened.uri, day, batches, table.columns, sort_by=table.time, group_rows=table.group_rows)
+        rows = table.newest_rows if day == opened.days[-1] else GROUP_ROWS
+        file = write_file(opened.uri, day, batches, table.columns, sort_by=table.time, group_rows=rows)
         if file.rows != sum(each.rows for each in small):
             raise PipelineError(
                 f"compacting {day} of {opened.uri}: {sum(each.rows for each in small)} rows became {file.rows}; "

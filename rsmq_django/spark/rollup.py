@@ -16,7 +16,7 @@ from operator import or_
 from typing import Any
 
 from .delta import EXPIRED, Table
-from .files import DataFile, in_groups, scan_files, write_file
+from .files import GROUP_ROWS, DataFile, in_groups, scan_files, write_file
 from .lake import Lake, patiently, write_rows
 from .schemas import EVENTS, FAILURES, FIVE_MINUTES, HOURLY
 from .sums import DEAD, SUMMED, add_up, five_minutes, hours
@@ -149,7 +149,7 @@ def _count_events(lake: Lake, since: dt.date | None, on_rows: OnRows) -> News | 
             done += len(events)
             on_rows(done, total)
         if parts and len(sums := add_up(parts)):
-            files.append(_write(table, day, sums))
+            files.append(_write(table, day, sums, is_newest=day == found.days[-1]))
     table.commit(files, removed=table.files_of(found.again), marks=found.marks)
     return found
 
@@ -198,14 +198,14 @@ def _sum_hours(lake: Lake, since: dt.date | None) -> int:
             parts.append(known.filter(pc.invert(pc.is_in(known["hour"], changed))))
         fresh = hours(sums)
         rows_out += len(fresh)
-        files.append(_write(table, day, pa.concat_tables([*parts, fresh])))
+        files.append(_write(table, day, pa.concat_tables([*parts, fresh]), is_newest=day == found.days[-1]))
     table.commit(files, removed=table.files_of(found.days), marks=found.marks)
     return rows_out
 
 
-def _write(table: Table, day: dt.date, rows: Any) -> DataFile:
-    chosen = table.definition
-    return write_file(table.uri, day, rows.to_batches(), chosen.columns, group_rows=chosen.group_rows)
+def _write(table: Table, day: dt.date, rows: Any, *, is_newest: bool) -> DataFile:
+    group_rows = table.definition.newest_rows if is_newest else GROUP_ROWS
+    return write_file(table.uri, day, rows.to_batches(), table.definition.columns, group_rows=group_rows)
 
 
 # -- Failures ----------------------------------------------------------------------------------------------------------

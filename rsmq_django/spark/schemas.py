@@ -25,8 +25,8 @@ class LakeTable:
     columns: tuple[Column, ...]
     #: Days after which `expire` removes a day.
     keep_days: int
-    #: Rows that are read together: of a file with more, a reader of some hours skips the others.
-    group_rows: int = GROUP_ROWS
+    #: Rows of a row group in the newest day: a reader of some hours skips the others. Other days are read as a whole.
+    newest_rows: int = GROUP_ROWS
 
     @property
     def time(self) -> str:
@@ -45,7 +45,7 @@ FIVE_MINUTES = LakeTable(
         "arrivals MAP<INT,BIGINT>, workers ARRAY<STRING>"
     ),
     90,
-    group_rows=1000,
+    newest_rows=1000,
 )
 #: A little over a year, so that a month can be compared with the same month of last year. A few MB a day at most.
 HOURLY = LakeTable(

@@ -6,7 +6,6 @@ import pytest
 from pyspark.errors import PySparkException
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.spark.columns import ddl
 from rsmq_django.spark.snapshot import SCHEMA
 from tests.redis_server import PrivateServer
 from tests.spark.engine.patience import started_patiently
@@ -29,7 +28,8 @@ def test_snapshot_equals_the_sent_messages(spark, mail: Queue):
 
     table = spark.read.format("rsmq").option("rowsPerPartition", 1000).load().cache()
 
-    assert table.schema.simpleString() == spark.createDataFrame([], ddl(SCHEMA)).schema.simpleString()
+    ddl = ", ".join(f"{column.name} {column.kind}" for column in SCHEMA)
+    assert table.schema.simpleString() == spark.createDataFrame([], ddl).schema.simpleString()
     assert table.count() == 3000
     assert {row.text for row in table.selectExpr("CAST(body AS STRING) AS text").collect()} == {
         f"order {number}" for number in range(3000)
