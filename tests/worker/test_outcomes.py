@@ -9,7 +9,7 @@ import pytest
 
 from rsmq_django.core import Message, SettleResult
 from rsmq_django.queues import ensure_queue, get_client, get_queue
-from rsmq_django.tasks import Postpone, Retry, TaskContext, consumer, fixed
+from rsmq_django.tasks import Postpone, Retry, TaskContext, call, consumer, fixed, group
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.lease.settle import settle_calls
 from rsmq_django.worker.outcomes import NOTHING_RETURNED, Settlement
@@ -317,6 +317,19 @@ def test_value_longer_than_a_result_may_be_is_a_failure_that_is_not_repeated(pro
     _, record = the_dead_letter()
     assert (record["reason"], record["attempts"]) == ("bad_return_value", 1)
     assert "returned 1001 bytes" in record["message"] and "MAX_RESULT_BYTES" in record["message"]
+
+
+def test_value_for_a_workflow_is_as_long_as_a_result_may_be_also_when_no_result_is_kept(
+    project: Configure, settings: Any
+):
+    settings.RSMQ = settings.RSMQ | {"TASKS": {"ENQUEUE_ON_COMMIT": False, "MAX_RESULT_BYTES": 1000}}
+    produce = declare(backoff=fixed(0), result_ttl_s=0)(lambda length: "x" * length)
+    workflow = group([call(produce, 999)]).enqueue()
+
+    work()
+
+    assert the_dead_letter()[1]["reason"] == "bad_return_value"
+    assert workflow.status().failed == 1
 
 
 def test_value_that_is_not_kept_may_be_of_any_length(project: Configure):
