@@ -97,3 +97,9 @@ def test_turn_that_is_not_a_time_is_a_turn_of_the_past(client: Client, server: P
     may_run, wait_ms = client.run(Call("tasks/limits/take", keys, (*LIMIT, "rate", 1, 60_000, 60_000, "jobs"), list))
 
     assert may_run == 0 and 0 < wait_ms <= 120_000
+
+
+def test_number_of_events_below_zero_does_not_keep_the_server_busy(client: Client, server: PrivateServer):
+    keys = ("rsmq:q", "rsmq:q:Q", "rsmq:q:released", "rsmq::holds:w1", "rsmq::events", "rsmq::dropped")
+
+    assert client.run(Call("tasks/worker/release", keys, (0, "rsmq:rt:q", "m1", "1", "-1e17"), list)) == []

@@ -3,8 +3,8 @@
 -- Then come the name of the queue, the worker, "<error type>\n<error>" (of calls that settle one message), the maximum
 -- length of the log, and the number of all these words: 0 when nothing is logged.
 local is_logged = ARGV[#ARGV] ~= "0"
---   Index of the last argument before the events, and of the last line.
-local last_argument = #ARGV - 1 - tonumber(ARGV[#ARGV])
+--   Index of the last argument before the events, and of the last line. A number below 0 would make loops endless.
+local last_argument = #ARGV - 1 - math.abs(tonumber(ARGV[#ARGV]))
 local last_line = #ARGV - 5
 
 -- Write the event of the message that is `number` in the call. A message is settled even if its event cannot be written:
