@@ -84,10 +84,7 @@ class Chart:
         for at in range(len(self.times) - 1, -1, -1):
             values = [one.values[at] for one in self.series]
             if self._is_news(at):
-                time = (
-                    format_html('<a href="{}">{}</a>', self.urls[at], self.times[at]) if self.urls else self.times[at]
-                )
-                rows.append((time, ["-" if value is None else self.show(value) for value in values]))
+                rows.append((self._linked_time(at), ["-" if value is None else self.show(value) for value in values]))
         return rows
 
     def svg(self) -> SafeString:
