@@ -37,7 +37,9 @@ def hand_over_one(outgoing: Outgoing, *, then: Callable[[Sent], object]) -> None
     connection = _in_transaction(database)
     if connection is not None:
         send_at_commit(connection, [outgoing], then, send=send_each)
-    elif not in_transaction_of_caller(lambda: hand_over_one(outgoing, then=then), database):
+    elif _get_running_loop() is None:  # as in_transaction_of_caller() finds, too; most calls are spared it
+        then(send(outgoing))
+    elif not in_transaction_of_caller(partial(hand_over_one, outgoing, then=then), database):
         then(send(outgoing))
 
 
@@ -124,7 +126,9 @@ def in_transaction_of_caller(do: Callable[[], object], database: bool | str | No
 
     Raises SynchronousOnlyOperation when the thread is busy: it may wait for the event loop, which waits here.
     """
-    if _get_running_loop() is None or _waited_for(database) is False:
+    if database is None:
+        database = get_settings().tasks.enqueue_on_commit
+    if database is False or _get_running_loop() is None:
         return False
     answer = _ask_caller(do, database)
     if answer is None:
@@ -173,13 +177,10 @@ def is_only_of_test() -> bool:
 
 def _in_transaction(database: bool | str | None = None) -> BaseDatabaseWrapper | None:
     """Return the connection of a database, by default the configured one, while a transaction is open on it."""
-    database = _waited_for(database)
+    if database is None:
+        database = get_settings().tasks.enqueue_on_commit
     if database is False:
         return None
     connection = transaction.get_connection(DEFAULT_DB_ALIAS if database is True else str(database))
     may_be_open = connection.connection is not None and not connection.autocommit
     return connection if connection.in_atomic_block or may_be_open else None
-
-
-def _waited_for(database: bool | str | None) -> bool | str:
-    return get_settings().tasks.enqueue_on_commit if database is None else database

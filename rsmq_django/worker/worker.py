@@ -249,7 +249,7 @@ class Worker:
         room = min(self._room(), self.pool.portion) if overlapped is None else overlapped.room_of(source)
         deliveries = source.exchange(room, at_most=self._left)
         if deliveries and self._may_be_long:
-            self.pool.note_longest(max(each.body_bytes for each in deliveries))
+            self.pool.note_longest(max([len(each.message.body) for each in deliveries]))
         if deliveries and self._may_fetch_ahead(deliveries):
             room = min(self._room() - len(deliveries), self.pool.portion)
             source.fetch_ahead(room, at_most=self._left - len(deliveries))

@@ -3,30 +3,8 @@
 --#include parts/refusal
 --#include parts/too_long
 local now_text = integer(now_ms)
-
--- A line "<id> <receive count>" for each message. Mostly all are new; then the lines need not be joined one by one.
-local function receipts(ids, receive_counts, are_new)
-  if are_new then return "\n" .. table.concat(ids, " 1\n") .. " 1" end
-  local lines = {}
-  for i = 1, #ids do lines[i] = "\n" .. ids[i] .. " " .. receive_counts[i] end
-  return table.concat(lines)
-end
-
--- A queue of RSMQ has a limit, and no body of it is long. Without one, all messages of a fetch have to fit into one reply.
-local RSMQ_LIMIT = 65536
-local function may_be_long(max_size)
-  local limit = tonumber(max_size or nil)
-  return not limit or limit < 0 or limit > RSMQ_LIMIT
-end
-
-local function how_many_fit(messages, settings, most)
-  local bytes = 0
-  for n, id in ipairs(redis.call("ZRANGEBYSCORE", messages, "-inf", now_text, "LIMIT", 0, most)) do
-    bytes = bytes + redis.call("HSTRLEN", settings, id)
-    if bytes > MOST_BYTES and n > 1 then return n - 1 end
-  end
-  return most
-end
+--#include parts/how_many_fit
+--#include parts/receipts
 
 local function fetch(position, most, messages, settings, deliveries, phantoms)
   local wait_ms = ms_until_next(messages)
