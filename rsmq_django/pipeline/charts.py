@@ -25,17 +25,21 @@ def hours_and_days(begin: dt.datetime, end: dt.datetime, step: Step) -> list[dt.
     begin, end = begin.astimezone(dt.UTC), end.astimezone(dt.UTC) - dt.timedelta(microseconds=1)
     if step == "day":
         return [begin.date() + dt.timedelta(days=number) for number in range((end.date() - begin.date()).days + 1)]
-    first, last = (each.replace(minute=0, second=0, microsecond=0) for each in (begin, end))
+    first, last = whole(begin, step), whole(end, step)
     return [first + dt.timedelta(hours=number) for number in range(round((last - first) / dt.timedelta(hours=1)) + 1)]
 
 
 def begin_of(span: str, now: dt.datetime) -> dt.datetime:
     """Return the start of a span: of an hour or a day of UTC, which the tables have."""
     days, step = SPANS[span]
-    hour = now.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
-    if step == "hour":
-        return hour - dt.timedelta(hours=days * 24 - 1)
-    return hour.replace(hour=0) - dt.timedelta(days=days - 1)
+    before = dt.timedelta(hours=days * 24 - 1) if step == "hour" else dt.timedelta(days=days - 1)
+    return whole(now, step) - before
+
+
+def whole(at: dt.datetime, step: Step) -> dt.datetime:
+    """Return the begin of the hour or the day of UTC that a time is in."""
+    hour = at.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
+    return hour if step == "hour" else hour.replace(hour=0)
 
 
 def charts_of(points: Sequence[Point], steps: Sequence[dt.datetime | dt.date], urls: Sequence[str] = ()) -> list[Chart]:

@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..admin.time_field import TimeField
-from .charts import SPANS, begin_of, hours_and_days
+from .charts import SPANS, begin_of, hours_and_days, whole
 from .days import KEEP_HOURS_DAYS
 from .history import Point, Step
 from .pages import span_of
@@ -91,13 +91,8 @@ class TaskForm(forms.Form):
 
 def _whole(since: dt.datetime, until: dt.datetime | None, step: Step) -> Range:
     """Return the range of the whole hours or days that a range touches."""
-
-    def begin(at: dt.datetime) -> dt.datetime:
-        hour = at.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
-        return hour if step == "hour" else hour.replace(hour=0)
-
     length = dt.timedelta(hours=1) if step == "hour" else dt.timedelta(days=1)
-    return Range(begin(since), until and begin(until + length - dt.timedelta(microseconds=1)), step)
+    return Range(whole(since, step), until and whole(until + length - dt.timedelta(microseconds=1), step), step)
 
 
 #: Name of a column -> its label, and the value by which it is sorted and downloaded.

@@ -140,7 +140,7 @@ def in_transaction_of_caller(do: Callable[[], object], database: bool | str | No
             return answer.result()
     raise SynchronousOnlyOperation(
         "the thread that runs this coroutine is busy, and only it knows whether a transaction is open; nothing was "
-        "sent. Use the async form, await task.aenqueue(...)"
+        "sent. Use the async form, such as await task.aenqueue(...)"
     )
 
 

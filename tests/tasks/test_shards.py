@@ -162,42 +162,38 @@ def test_call_of_many_that_fails_in_the_middle_has_the_positions_of_the_caller(s
 
 
 def test_requests_to_all_shards_are_sent_before_the_first_reply_arrives(configure: Configure, server: PrivateServer):
-    with FaultProxy(server.url) as proxy, ThreadPoolExecutor() as pool:
-        configure(url=proxy.url, timeout_s=60, default={"SHARDS": SHARDS})
-        declared = declare(lambda number: None)
-        declared.enqueue_many([[number] for number in range(SHARDS)])  # opens the sockets
-        proxy.requests.clear()
-        proxy.hold_replies()
-        sending = pool.submit(declared.enqueue_many, [[number] for number in range(2 * SHARDS)])
-        try:
-            wait_until(lambda: all(map(proxy.times_seen, KEYS)))
-        finally:
-            proxy.release()
-        ids = sending.result()
+    ids = send_while_replies_are_held(configure, server, [[number, ""] for number in range(2 * SHARDS)])
 
-    configure(default={"SHARDS": SHARDS})
     assert lengths() == [3] * SHARDS
-    assert [task_backends["default"].get_result(task_id).args for task_id in ids] == [[n] for n in range(2 * SHARDS)]
+    found = [task_backends["default"].get_result(task_id).args for task_id in ids]
+    assert found == [[number, ""] for number in range(2 * SHARDS)]
 
 
 def test_much_that_is_sent_goes_to_all_shards_in_each_round(configure: Configure, server: PrivateServer):
+    text = "x" * (2 * MAX_TRIP_BYTES // (20 * SHARDS))
+
+    ids = send_while_replies_are_held(configure, server, [[number, text] for number in range(20 * SHARDS)])
+
+    assert lengths() == [21] * SHARDS
+    assert [task_backends["default"].get_result(task_id).args[0] for task_id in ids] == list(range(20 * SHARDS))
+
+
+def send_while_replies_are_held(configure: Configure, server: PrivateServer, calls: list[list[Any]]) -> list[str]:
+    """Send calls over sockets that are open, and let the replies pass once each shard has got a request."""
     with FaultProxy(server.url) as proxy, ThreadPoolExecutor() as pool:
         configure(url=proxy.url, timeout_s=60, default={"SHARDS": SHARDS})
         declared = declare(lambda number, text: None)
         declared.enqueue_many([[number, ""] for number in range(SHARDS)])  # opens the sockets
         proxy.requests.clear()
         proxy.hold_replies()
-        text = "x" * (2 * MAX_TRIP_BYTES // (20 * SHARDS))
-        sending = pool.submit(declared.enqueue_many, [[number, text] for number in range(20 * SHARDS)])
+        sending = pool.submit(declared.enqueue_many, calls)
         try:
             wait_until(lambda: all(map(proxy.times_seen, KEYS)))
         finally:
             proxy.release()
         ids = sending.result()
-
     configure(default={"SHARDS": SHARDS})
-    assert lengths() == [21] * SHARDS
-    assert [task_backends["default"].get_result(task_id).args[0] for task_id in ids] == list(range(20 * SHARDS))
+    return ids
 
 
 async def test_coroutine_sends_to_all_shards_before_the_first_reply_arrives(
