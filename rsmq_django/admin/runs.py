@@ -247,7 +247,7 @@ def _note_about(older: OlderRuns) -> str:
     texts = {
         None: _("Older runs are from the lake, which has neither tags nor arguments."),
         LakeProblem.NO_LAKE: _("There is no lake with older runs."),
-        LakeProblem.NOT_INSTALLED: _("The lake has older runs; to read it, this site needs rsmq-django[spark]."),
+        LakeProblem.NOT_INSTALLED: _("The lake may have older runs; to read it, this site needs rsmq-django[spark]."),
         LakeProblem.UNREADABLE: _("The lake with older runs cannot be read; the log of this site has the reason."),
     }
     return f"{begin} {texts[older.problem]}"
