@@ -26,6 +26,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
@@ -160,8 +161,20 @@ class Language:
         call.context["language"] = translation.get_language()
 
     def around(self, run: CurrentTask) -> AbstractContextManager[None]:
-        """Activate the language."""
-        return translation.override(run.context.get("language"))
+        """Activate the language if the settings have it, else the one that Django finds in its place."""
+        return translation.override(_supported(run.context.get("language")))
+
+
+def _supported(language: object) -> str | None:
+    # Django keeps in memory every language that was ever activated, and a message may name any.
+    if not isinstance(language, str):
+        return None if language is None else settings.LANGUAGE_CODE
+    if language == settings.LANGUAGE_CODE or language in dict(settings.LANGUAGES):
+        return language
+    try:
+        return translation.get_supported_language_variant(language)
+    except LookupError:
+        return settings.LANGUAGE_CODE
 
 
 class Carried:

@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.utils import translation
+from django.utils.translation import trans_real
 
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Postpone, current_task, fixed
@@ -143,6 +144,42 @@ def test_tasks_run_in_the_language_of_their_sender(project: Configure, settings:
     work()
 
     assert seen == ["de"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "active"),
+    [("de", "de"), ("de-at", "de"), ("sr-RS", "en-us"), ("xx", "en-us"), (["de"], "en-us"), (None, None)],
+)
+def test_only_languages_of_the_settings_are_activated(project: Configure, settings: Any, sent: Any, active: str | None):
+    class Forged:
+        def sending(self, call: Any) -> None:
+            call.context["language"] = sent
+
+    use(settings, "rsmq_django.tasks.middleware.Language", Forged())
+    settings.LANGUAGES = [("de", "German"), ("en", "English")]
+    seen: list[str | None] = []
+    declare(lambda: seen.append(translation.get_language())).enqueue()
+
+    work()
+
+    assert seen == [active]
+
+
+def test_languages_that_only_messages_name_take_no_memory(project: Configure, settings: Any):
+    class Forged:
+        def sending(self, call: Any) -> None:
+            call.context["language"] = f"xx-{call.ids[0]}"
+
+    use(settings, "rsmq_django.tasks.middleware.Language", Forged())
+    declared = declare(lambda: None)
+    for _ in range(5):
+        declared.enqueue()
+    languages = vars(trans_real)["_translations"]  # all that were ever activated
+    before = len(languages)
+
+    work()
+
+    assert len(languages) <= before + 1  # that of LANGUAGE_CODE
 
 
 def test_context_variables_travel_along_and_are_reset(project: Configure, settings: Any):
