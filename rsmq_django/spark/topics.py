@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.queue.bulk import Job
 from ..core.topic import Topic
-from .bulk import BulkSender, read_job, resume, unfinished_jobs
+from .bulk import BulkSender, read_job, resume
 from .columns import Rows
 from .config import JobConfig
 from .delta import Table
@@ -71,24 +71,24 @@ class Restored:
 def restore_topic(config: JobConfig, name: str, *, into: str, dry_run: bool) -> Restored:
     """Publish the archived messages of a topic in their order, with keys and headers: all of them once, or none.
 
-    They get new indexes and times. A restore into this topic that was interrupted while it published is completed
-    instead, with the messages that the table had then. Raises PipelineError for a topic that has other messages.
+    They get new indexes and times. A restore into this topic that has begun to publish, and ended there or still runs,
+    is completed instead, with the messages that the table had then. Raises PipelineError for a topic that has messages,
+    or was restored before.
     """
     table = config.find_lake().open(archived_topic(name))
     result = Restored(sum(file.rows for file in table.files))
     if not result.known:
         raise PipelineError(f"the lake {config.lake} has no messages of topic {name!r}; archive it first")
-    prefix = f"restore-{_digest(table, into)}-"
-    job = f"{prefix}{result.known}"  # rows are only added
+    # Of one name for any number of rows: of two restores at once, one begins to publish, and the other continues it.
+    job = f"restore-{_digest(table, into)}"
     options = Options.read(config.options(kind="topic", topic=into, job=job))
     server = options.server()
     try:
-        interrupted = next((name for name in unfinished_jobs(server) if name.startswith(prefix)), None)
-        is_done = read_job(server, Job(config.namespace, job)).get("state") == "done"
-        if interrupted is not None:
-            result.sent = 0 if dry_run else resume(server, interrupted)
-        elif is_done or server.run(Topic(into, server.client).status_call()).length:
-            why = "has got these messages before" if is_done else "has messages"
+        state = read_job(server, Job(config.namespace, job)).get("state")
+        if state == "publishing":
+            result.sent = 0 if dry_run else resume(server, job)
+        elif state == "done" or server.run(Topic(into, server.client).status_call()).length:
+            why = "was restored from this archive before" if state == "done" else "has messages"
             raise PipelineError(f"topic {into!r} {why}; restore into another topic")
         elif not dry_run:
             result.sent = _send(BulkSender(options, ("body", "key", "headers")), table, config.lake)

@@ -261,7 +261,7 @@ def test_restore_is_refused_where_messages_are(archive, config: JobConfig, topic
 
     with pytest.raises(PipelineError, match="'busy' has messages; restore into another topic"):
         restore_topic(config, "orders", into="busy", dry_run=False)
-    with pytest.raises(PipelineError, match="'copy' has got these messages before"):
+    with pytest.raises(PipelineError, match="'copy' was restored from this archive before"):
         restore_topic(config, "orders", into="copy", dry_run=False)
     with pytest.raises(PipelineError, match="no messages of topic 'absent'; archive it first"):
         restore_topic(config, "absent", into="copy", dry_run=False)
@@ -328,9 +328,33 @@ def test_restore_that_died_while_it_published_is_completed_although_the_table_ha
 
     copy = Topic("copy", client)
     assert [each.body for each in copy.read_range(1, 100).messages] == [f"m{n}".encode() for n in range(20)]
-    with pytest.raises(PipelineError, match="'copy' has"):
+    with pytest.raises(PipelineError, match="'copy' was restored"):
         restore_topic(config, "orders", into="copy", dry_run=False)
     assert restore_topic(config, "orders", into="other", dry_run=False).sent == len(rows(config))
+
+
+def test_two_restores_at_once_publish_once_although_more_was_archived_between_their_starts(
+    archive, config: JobConfig, topic: Topic, client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    publish(topic, 20)
+    archive()
+    messages, seconds = topics._messages, list[topics.Restored]()
+
+    def second_meanwhile(table: Table) -> Any:
+        monkeypatch.setattr(topics, "_messages", messages)
+        publish(topic, 5, 20)
+        archive()
+        seconds.append(restore_topic(config, "orders", into="copy", dry_run=False))
+        return messages(table)
+
+    monkeypatch.setattr(topics, "_messages", second_meanwhile)
+    first = restore_topic(config, "orders", into="copy", dry_run=False)
+
+    copy = Topic("copy", client)
+    assert [each.body for each in copy.read_range(1, 100).messages] == [f"m{n}".encode() for n in range(25)]
+    assert [first.sent, seconds[0].sent] == [25, 25]
+    with pytest.raises(PipelineError, match="'copy' was restored from this archive before; restore into another topic"):
+        restore_topic(config, "orders", into="copy", dry_run=False)
 
 
 def test_messages_keep_their_order_when_a_clock_was_set_back_over_midnight(config: JobConfig, client: Client):
