@@ -17,6 +17,8 @@ SHOWN_BYTES = 16 * 1024
 SHOWN_BINARY_BYTES = 4 * 1024
 #: Of each body, for one line.
 PREVIEW_BYTES = 400
+#: Of each body, for a cell of a table: the content of a signed body is shorter than the body.
+CELL_BYTES = 2 * SHOWN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +119,15 @@ class BodyCell:
     """A body in a cell of a table, see `components/body_cell.html`."""
 
     size: str
-    preview: str
-    #: None for users who may not see it.
-    body: ShownBody | None
+    preview: str = ""
+    #: None for users who may not see it, and when it is too large.
+    body: ShownBody | None = None
+    is_too_large: bool = False
 
 
-def body_cell(body: bytes, *, is_shown: bool) -> BodyCell:
-    """Return a body as one line that opens."""
-    line = preview(body[:PREVIEW_BYTES], "", is_cut=len(body) > PREVIEW_BYTES) if is_shown else ""
-    return BodyCell(as_size(len(body)), line, shown(body[: 2 * SHOWN_BYTES]) if is_shown else None)
+def body_cell(body: bytes, size_bytes: int, *, is_shown: bool) -> BodyCell:
+    """Return the first CELL_BYTES of a body as one line that opens; b"" for a body that was too large to be read."""
+    size = as_size(size_bytes)
+    if not is_shown or (size_bytes and not body):
+        return BodyCell(size, is_too_large=is_shown)
+    return BodyCell(size, preview(body[:PREVIEW_BYTES], "", is_cut=size_bytes > PREVIEW_BYTES), shown(body))

@@ -21,13 +21,13 @@ from ..core.reliable import ReliableQueue as CoreQueue
 from ..live.places import place_of
 from ..live.times import as_datetime
 from ..models import ReliableQueue
-from .bodies import BodyCell, body_cell
+from .bodies import CELL_BYTES, BodyCell, body_cell
 from .components.operations import Operation, by_name
 from .formats import as_duration, as_number, one_line, visible
 from .logs import log
 from .site import LiveAdmin
 
-#: Messages of each kind on one page: their bodies are read whole.
+#: Messages of each kind on one page.
 SHOWN_MESSAGES = 20
 #: Names that a browser offers while one is typed.
 MAX_NAMES = 200
@@ -181,12 +181,13 @@ class ReliableQueueAdmin(LiveAdmin):
     def _section(self, request: HttpRequest, queue: CoreQueue, kind: Kind, label: Any, count: int) -> Section:
         text = request.GET.get(kind, "")
         start = int(text) if text.isdecimal() and len(text) < 10 else 0
-        found = queue.messages(kind, start, SHOWN_MESSAGES)
+        with_bodies = self.may(request, "view_body")
+        found = queue.messages(kind, start, SHOWN_MESSAGES, body_bytes=CELL_BYTES if with_bodies else 0)
         return Section(
             kind,
             str(label),
             count,
-            [_row(message, kind, with_body=self.may(request, "view_body")) for message in found],
+            [_row(message, kind, with_body=with_bodies) for message in found],
             max(0, start - SHOWN_MESSAGES) if start else None,
             start + SHOWN_MESSAGES if start + SHOWN_MESSAGES < count else None,
             [each for each in SETTLINGS.values() if kind in each.states and self.may(request, each.codename)],
@@ -270,7 +271,7 @@ class ReliableQueueAdmin(LiveAdmin):
         kind: Any = settling.states[0]
         queue = core_queue(row) if self.may(request, "view_body") else None
         if queue is not None:
-            found = queue.messages(kind, 0, SHOWN_MESSAGES)
+            found = queue.messages(kind, 0, SHOWN_MESSAGES, body_bytes=CELL_BYTES)
             rows = [_row(message, kind, with_body=True) for message in found]
             names = {each.receipt: f"{each.cell.preview} ({each.id})" for each in rows}
         return [(receipt, names.get(receipt, visible(receipt))) for receipt in receipts]
@@ -294,5 +295,5 @@ def _row(message: StoredReliableMessage, kind: Kind, *, with_body: bool) -> Reli
         as_datetime(message.at_ms),
         message.deliveries,
         one_line(message.consumer, 60),
-        body_cell(message.body, is_shown=with_body),
+        body_cell(message.body, message.size_bytes, is_shown=with_body),
     )

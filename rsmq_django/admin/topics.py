@@ -27,7 +27,7 @@ from ..core.topic.seeking import MAX_INDEX, Target
 from ..live.places import place_of
 from ..live.times import as_datetime
 from ..models import Topic
-from .bodies import BodyCell, body_cell
+from .bodies import CELL_BYTES, BodyCell, body_cell
 from .formats import as_duration, as_number, as_size, one_line, visible
 from .lag_charts import lag_charts
 from .logs import log
@@ -35,7 +35,7 @@ from .past_charts import SPAN_PARAMETER, span_links, span_of
 from .redaction import redacted_header
 from .site import LiveAdmin, LiveChangeList, explanation_of
 
-#: Messages on one page of the log: their bodies are read whole.
+#: Messages on one page of the log.
 LOG_PAGE = 20
 #: Of each topic in the list.
 MOST_GROUPS_LISTED = 20
@@ -308,8 +308,12 @@ def read_log(topic: CoreTopic, asked: Any, *, with_bodies: bool) -> LogPage:
             start = _index_at(topic, asked["at"])
     except (ValueError, ValidationError, InvalidValue):
         problem = _("That is neither an index nor a time.")
-    found = topic.read_range(start, LOG_PAGE)
-    lines = [_line(message, with_bodies=with_bodies) for message in found.messages if message.index < start + LOG_PAGE]
+    found = topic.read_range(start, LOG_PAGE, body_bytes=CELL_BYTES if with_bodies else 0)
+    lines = [
+        _line(message, size, with_bodies=with_bodies)
+        for message, size in zip(found.messages, found.sizes, strict=True)
+        if message.index < start + LOG_PAGE
+    ]
     older = max(start - LOG_PAGE, found.first) if start > found.first else None
     newer = start + LOG_PAGE if start + LOG_PAGE <= found.last else None
     return LogPage(lines, found.first, found.last, older, newer, problem)
@@ -321,12 +325,12 @@ def _index_at(topic: CoreTopic, text: str) -> int:
     return max(1, topic.group("looking").seek(moment, dry_run=True).after)
 
 
-def _line(message: TopicMessage, *, with_bodies: bool) -> LogLine:
+def _line(message: TopicMessage, size_bytes: int, *, with_bodies: bool) -> LogLine:
     return LogLine(
         message.index,
         as_datetime(message.published_ms),
         one_line(message.key or "", 60),
-        body_cell(message.body, is_shown=with_bodies),
+        body_cell(message.body, size_bytes, is_shown=with_bodies),
         [(one_line(name, 60), one_line(redacted_header(name, value))) for name, value in message.headers.items()]
         if with_bodies
         else [],

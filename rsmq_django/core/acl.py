@@ -24,7 +24,7 @@ from .transport.call import commands_of_script
 CONNECTING = "client|setinfo client|setname cluster|slots eval evalsha ping role script|load select"
 #: Commands that change nothing.
 READING = frozenset(
-    "config|get dbsize exists get hexists hget hgetall hkeys hlen hmget hscan hstrlen info lindex llen "
+    "config|get dbsize exists get getrange hexists hget hgetall hkeys hlen hmget hscan hstrlen info lindex llen "
     "lpos lrange memory|usage mget pttl scan scard sismember smembers strlen time type xinfo|stream xlen "
     "xrange xread xrevrange zcard zcount zmscore zrange zrangebyscore zrevrange zscan zscore".split()
 )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable
 from typing import Any
+
+from tests.redis_server import PrivateServer
 
 
 def rows_of(response: Any) -> list[Any]:
@@ -24,3 +27,18 @@ def text_of(response: Any) -> str:
 def told(response: Any) -> list[str]:
     """Return the lines that an action has left."""
     return [str(message) for message in response.context["messages"]]
+
+
+def bytes_read_by(server: PrivateServer, ask: Callable[[], Any]) -> tuple[Any, int]:
+    """Return the answer to a request, and how many bytes the server sent for it; the scripts are loaded before."""
+
+    def sent() -> int:
+        return int(server.redis.info("stats")["total_net_output_bytes"])
+
+    ask()
+    # The figure of the server itself, which has a few thousand bytes.
+    before = sent()
+    own = sent() - before
+    before = sent()
+    response = ask()
+    return response, sent() - before - own

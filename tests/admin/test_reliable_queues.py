@@ -9,7 +9,7 @@ from django.test import Client as Browser
 
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.queues import get_client
-from tests.admin.pages import rows_of, text_of, told
+from tests.admin.pages import bytes_read_by, rows_of, text_of, told
 from tests.redis_server import PrivateServer
 
 QUEUES = "/admin/rsmq/reliablequeue/"
@@ -149,6 +149,33 @@ def test_bodies_are_shown_only_to_users_who_may_see_them(browser_of: Callable[..
     page = browser_of("view_reliablequeue").get(PAGE)
 
     assert b"order 4" not in page.content and "You may not see bodies" in text_of(page)
+
+
+def test_the_page_reads_no_more_of_bodies_than_it_shows(
+    browser: Browser, browser_of: Callable[..., Browser], orders: ReliableQueue, server: PrivateServer
+):
+    orders.push(*(b"begin" + b"x" * 500_000 for _ in range(18)))
+    viewer = browser_of("view_reliablequeue")
+
+    page, read_bytes = bytes_read_by(server, lambda: browser.get(PAGE))
+    quiet_page, quietly_read_bytes = bytes_read_by(server, lambda: viewer.get(PAGE))
+
+    assert [row.cell.size for row in page.context["sections"][2].rows][2:] == ["488 KiB"] * 18
+    assert page.content.count(b"beginxxx") == 36, "on the line and in the opened body"
+    assert read_bytes < 1_000_000
+    assert [row.cell.size for row in quiet_page.context["sections"][2].rows][2:] == ["488 KiB"] * 18
+    assert quietly_read_bytes < 20_000
+
+
+def test_a_body_too_large_for_the_page_is_left_on_the_server(
+    browser: Browser, orders: ReliableQueue, server: PrivateServer
+):
+    orders.push(b"x" * 4_000_000)
+
+    page, read_bytes = bytes_read_by(server, lambda: browser.get(PAGE))
+
+    assert "3.8 MiB Too large for this page." in text_of(page)
+    assert read_bytes < 20_000
 
 
 def test_long_lists_are_paged(browser: Browser, orders: ReliableQueue):

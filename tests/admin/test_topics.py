@@ -12,7 +12,7 @@ from rsmq_django.core import Client
 from rsmq_django.core.topic import Topic
 from rsmq_django.core.topic.lag import note_lag_call
 from rsmq_django.queues import get_client
-from tests.admin.pages import rows_of, text_of, told
+from tests.admin.pages import bytes_read_by, rows_of, text_of, told
 from tests.redis_server import PrivateServer
 
 TOPICS = "/admin/rsmq/topic/"
@@ -104,6 +104,22 @@ def test_bodies_are_shown_only_to_users_who_may_see_them(browser_of: Callable[..
 
     assert page.status_code == 200 and "You may not see bodies" in text_of(page)
     assert b"order&quot;" not in page.content and "Set…" not in text_of(page)
+
+
+def test_the_page_reads_no_more_of_bodies_than_it_shows(
+    browser: Browser, browser_of: Callable[..., Browser], orders: Topic, server: PrivateServer
+):
+    orders.publish(*(b"begin" + b"x" * 500_000 for _ in range(20)))
+    viewer = browser_of("view_topic")
+
+    page, read_bytes = bytes_read_by(server, lambda: browser.get(PAGE))
+    quiet_page, quietly_read_bytes = bytes_read_by(server, lambda: viewer.get(PAGE))
+
+    assert {line.cell.size for line in page.context["log"].lines} == {"488 KiB"}
+    assert page.content.count(b"beginxxx") == 40, "on the line and in the opened body"
+    assert read_bytes < 1_000_000
+    assert {line.cell.size for line in quiet_page.context["log"].lines} == {"488 KiB"}
+    assert quietly_read_bytes < 20_000
 
 
 def plan(browser: Browser, **target: str) -> dict[str, Any]:

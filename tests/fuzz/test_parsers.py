@@ -275,7 +275,7 @@ def test_entry_of_a_topic_is_read_and_headers_are_texts(headers: bytes, key: byt
 def test_message_of_a_reliable_queue_is_read(words: list[bytes]):
     message_id, body, consumer = words
     reliable.read_popped([1_700_000_000_000, -1, 0, b"", b"q", message_id, body, 1, 1])
-    reliable.read_stored([message_id, body, 1, 1, 1, consumer])
+    reliable.read_stored([message_id, body, 1, 1, 1, consumer, len(body)])
 
 
 # -- Cursors and addresses --------------------------------------------------------------------------------------------

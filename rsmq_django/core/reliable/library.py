@@ -42,7 +42,7 @@ FUNCTIONS = (
     Function("pop", "allow-oom", "5, 5, 3"),
     Function("ack", "allow-oom"),
     Function("recover", "allow-oom", "2, 4, 2"),
-    Function("inspect", "no-writes", f"1, 6, {_INSPECTED}"),
+    Function("inspect", "no-writes", f"1, 7, {_INSPECTED}"),
     Function("info", "no-writes"),
     Function("nack", "allow-oom"),
     Function("extend", "allow-oom"),

@@ -379,16 +379,26 @@ class ReliableQueue:
         """See inspect()."""
         return as_inspected(await self.amessages("delivered" if pending else "undelivered", start, count))
 
-    def messages(self, kind: Kind, start: int = 0, count: int = 100) -> list[StoredReliableMessage]:
-        """Return records of messages, also of delayed and dead ones. See inspect()."""
-        return self.client.run(self._messages(kind, start, count))
+    def messages(
+        self, kind: Kind, start: int = 0, count: int = 100, *, body_bytes: int | None = None
+    ) -> list[StoredReliableMessage]:
+        """Return records of messages, also of delayed and dead ones. See inspect().
 
-    async def amessages(self, kind: Kind, start: int = 0, count: int = 100) -> list[StoredReliableMessage]:
+        With `body_bytes`, of each body up to that many bytes; larger bodies over a megabyte are left out.
+        """
+        return self.client.run(self._messages(kind, start, count, body_bytes))
+
+    async def amessages(
+        self, kind: Kind, start: int = 0, count: int = 100, *, body_bytes: int | None = None
+    ) -> list[StoredReliableMessage]:
         """See messages()."""
-        return await self.client.arun(self._messages(kind, start, count))
+        return await self.client.arun(self._messages(kind, start, count, body_bytes))
 
-    def _messages(self, kind: Kind, start: int, count: int) -> Call[list[StoredReliableMessage]]:
-        args = (checked_kind(kind), checked_whole("start", start, -MAX_MS, MAX_MS), checked_count(count))
+    def _messages(
+        self, kind: Kind, start: int, count: int, body_bytes: int | None = None
+    ) -> Call[list[StoredReliableMessage]]:
+        length = () if body_bytes is None else (checked_whole("body_bytes", body_bytes, 0, MAX_MS),)
+        args = (checked_kind(kind), checked_whole("start", start, -MAX_MS, MAX_MS), checked_count(count), *length)
         return self._call("inspect", args, read_stored, repeatable=True)
 
     def info(self) -> list[str | int]:

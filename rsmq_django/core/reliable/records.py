@@ -60,6 +60,8 @@ class StoredReliableMessage:
     deliveries: int
     #: Consumer of a message in flight, or reason of a dead message; "" if unknown.
     consumer: str
+    #: Size of the whole body.
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

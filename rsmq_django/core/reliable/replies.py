@@ -77,12 +77,13 @@ def read_moved(reply: list[bytes] | None) -> dict[str, str] | None:
 def read_stored(reply: list[Any]) -> list[StoredReliableMessage]:
     """Return the messages of a reply of inspect.lua."""
     messages = []
-    for at in range(0, len(reply), 6):
-        message_id, body, at_ms, elapsed_ms, deliveries, consumer = reply[at : at + 6]
+    for at in range(0, len(reply), 7):
+        message_id, body, at_ms, elapsed_ms, deliveries, consumer, size = reply[at : at + 7]
         if not at_ms:  # a ready message
             at_ms = elapsed_ms = None
         name = consumer.decode("utf-8", "replace")
-        messages.append(StoredReliableMessage(read_message_id(message_id), body, at_ms, elapsed_ms, deliveries, name))
+        rest = (at_ms, elapsed_ms, deliveries, name, size)
+        messages.append(StoredReliableMessage(read_message_id(message_id), body, *rest))
     return messages
 
 

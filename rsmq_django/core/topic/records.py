@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -89,6 +89,8 @@ class TopicRange:
     first: int
     #: The last index of the log.
     last: int
+    #: The size of each whole body in bytes; only of a read with `body_bytes`.
+    sizes: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,15 +57,19 @@ def read_held(reply: int | list[int], count: int) -> list[bool]:
     return [reply > 0] * count if isinstance(reply, int) else list(map(bool, reply))
 
 
-def read_range(reply: list[Any]) -> TopicRange:
+def read_range(reply: list[Any], *, has_sizes: bool = False) -> TopicRange:
     """Return the range of a topic/range reply."""
     last, lowest, first, count, slots = reply[:5]
     times = [(read_count(reply[at]), read_count(reply[at + 1])) for at in range(5, 5 + 2 * slots, 2)]
     start = 5 + 2 * slots
-    keys, headers = _extras(reply[start + count :], count) or (repeat(None), repeat(NO_HEADERS))
     bodies = reply[start : start + count]
+    start += count
+    sizes = reply[start : start + count] if has_sizes else []
+    keys, headers = _extras(reply[start + len(sizes) :], count) or (repeat(None), repeat(NO_HEADERS))
     rows = zip(range(first, first + count), bodies, keys, headers, repeat(1), _slot_of_each(first, count, times))
-    return TopicRange([TopicMessage(*row) for row in rows if row[1] is not None], lowest, last)
+    messages = [TopicMessage(*row) for row in rows if row[1] is not None]
+    kept = [size for size, body in zip(sizes, bodies, strict=False) if body is not None]
+    return TopicRange(messages, lowest, last, kept)
 
 
 def _slot_of_each(first: int, count: int, slots: Sequence[tuple[int, int]]) -> list[int | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import InvalidValue, RsmqError
@@ -100,22 +101,25 @@ class Topic:
         keys = (self.keys.index, self.keys.meta, self.keys.time, self.keys.groups)
         return Call("topic/status", keys, (), read_status, repeatable=True, subject=self.name)
 
-    def read_range(self, first: int, count: int) -> TopicRange:
-        """Return up to 1,000 messages from index `first` on, without a group.
+    def read_range(self, first: int, count: int, *, body_bytes: int | None = None) -> TopicRange:
+        """Return up to 1,000 messages from index `first` on, without a group; of each body up to `body_bytes` bytes.
 
         The same range returns the same messages as long as they are stored: see `TopicRange.first`.
         """
-        return self.client.run(self.range_call(first, count))
+        return self.client.run(self.range_call(first, count, body_bytes=body_bytes))
 
-    async def aread_range(self, first: int, count: int) -> TopicRange:
+    async def aread_range(self, first: int, count: int, *, body_bytes: int | None = None) -> TopicRange:
         """See read_range()."""
-        return await self.client.arun(self.range_call(first, count))
+        return await self.client.arun(self.range_call(first, count, body_bytes=body_bytes))
 
-    def range_call(self, first: int, count: int) -> Call[TopicRange]:
+    def range_call(self, first: int, count: int, *, body_bytes: int | None = None) -> Call[TopicRange]:
         """Return read_range() as a call."""
-        args = (self.keys.prefix, _checked_index("first", first), checked_count(count))
+        args: tuple[Argument, ...] = (self.keys.prefix, _checked_index("first", first), checked_count(count))
+        if body_bytes is not None:
+            args = (*args, _checked_index("body_bytes", body_bytes))
         keys = (self.keys.index, self.keys.meta, self.keys.time, self.keys.headers, self.keys.keys)
-        return Call("topic/range", keys, args, read_range, repeatable=True, subject=self.name)
+        read = partial(read_range, has_sizes=body_bytes is not None)
+        return Call("topic/range", keys, args, read, repeatable=True, subject=self.name)
 
     def identify_call(self) -> Call[LogBounds]:
         """Return the call that reads the identity and the bounds of the log; a topic without an identity gets one."""

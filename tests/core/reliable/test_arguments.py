@@ -60,6 +60,7 @@ def test_impossible_count_takes_nothing(jobs: ReliableQueue, count: Any):
         ("elapsed_ms", lambda queue: queue.recover(1, "1")),
         ("start", lambda queue: queue.inspect("0", 1)),
         ("kind", lambda queue: queue.messages("lost")),
+        ("body_bytes", lambda queue: queue.messages("dead", body_bytes=-1)),
         ("delay_s", lambda queue: queue.push("b", delay_s=-1)),
         ("delay_s", lambda queue: queue.nack("1-1", delay_s=float("nan"))),
         ("seconds", lambda queue: queue.extend("1-1", seconds=10**9)),

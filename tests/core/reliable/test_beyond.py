@@ -103,6 +103,18 @@ def test_receipt_of_a_released_delivery_is_invalid(jobs: ReliableQueue):
     assert jobs.ack(again) == [again.id]
 
 
+def test_beginnings_of_bodies_are_read_with_their_sizes(jobs: ReliableQueue, server: PrivateServer):
+    lost, *_ = jobs.push("lost", "hello", "", b"x" * 2_000_000)
+    server.redis.hdel("rsmq::reliable:jobs:bodies", lost)
+
+    def read(body_bytes: int | None) -> list[tuple[bytes, int]]:
+        return [(each.body, each.size_bytes) for each in jobs.messages("undelivered", body_bytes=body_bytes)]
+
+    assert read(3) == [(b"", 0), (b"hel", 5), (b"", 0), (b"", 2_000_000)], "over a megabyte it is left out"
+    assert read(0) == [(b"", 0), (b"", 5), (b"", 0), (b"", 2_000_000)]
+    assert read(3_000_000) == read(None) == [(b"", 0), (b"hello", 5), (b"", 0), (b"x" * 2_000_000, 2_000_000)]
+
+
 def test_delayed_message_joins_the_end_when_its_time_has_come(jobs: ReliableQueue, server: PrivateServer):
     jobs.push("first")
     jobs.nack(pop_one(jobs), delay_s=60)

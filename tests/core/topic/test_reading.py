@@ -6,7 +6,7 @@ import pytest
 
 from rsmq_django.core import Client
 from rsmq_django.core.errors import GroupNotFound, InvalidValue, TooManyGroups
-from rsmq_django.core.topic import Topic
+from rsmq_django.core.topic import NewMessage, Topic
 from rsmq_django.core.topic.group import ConsumerGroup
 from tests.core.topic.conftest import PassTime, bodies, indexes
 from tests.redis_server import PrivateServer
@@ -290,6 +290,27 @@ def test_each_message_has_the_time_of_its_slot_among_many_slots(topic: Topic, se
     times = [message.published_ms for at in range(1, 11) for message in topic.read_range(at, 1).messages]
 
     assert times == [1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000, 5000, 5000]
+
+
+def test_a_range_of_beginnings_has_their_sizes(topic: Topic, server: PrivateServer):
+    topic.publish("hello", "", "gone", "another type", NewMessage(b"\xff" * 9, key="k", headers={"a": "b"}))
+    server.redis.delete(f"{topic.keys.prefix}3", f"{topic.keys.prefix}4")
+    server.redis.rpush(f"{topic.keys.prefix}4", "another type")
+
+    found = topic.read_range(1, 10, body_bytes=3)
+
+    assert [(each.index, each.body) for each in found.messages] == [(1, b"hel"), (2, b""), (5, b"\xff\xff\xff")]
+    assert found.sizes == [5, 0, 9]
+    assert (found.messages[2].key, found.messages[2].headers) == ("k", {"a": "b"})
+    assert [each.body for each in topic.read_range(1, 10, body_bytes=0).messages] == [b"", b"", b""]
+    assert [each.body for each in topic.read_range(1, 10).messages] == [b"hello", b"", b"\xff" * 9]
+    assert topic.read_range(9, 9, body_bytes=3).messages == []
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, True, "x"])
+def test_a_wrong_length_of_beginnings_is_refused(topic: Topic, wrong: Any):
+    with pytest.raises(InvalidValue, match="body_bytes"):
+        topic.read_range(1, 1, body_bytes=wrong)
 
 
 def test_status_has_the_times_of_the_oldest_and_the_newest_message(topic: Topic, server: PrivateServer):
