@@ -26,9 +26,8 @@ from ..live.row_keys import row_key
 from ..live.servers import all_places
 from ..live.times import as_datetime
 from ..models import Message
-from ..tasks.cancellation import cancel
+from ..tasks.cancellation import cancel_on
 from ..tasks.catalogue import known_tasks
-from ..tasks.compat import TaskResultDoesNotExist
 from . import bulk_pages, message_actions, message_list
 from .body_download import body_of
 from .components.operations import Operation, action_for, permission_for
@@ -199,10 +198,8 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         page = MessagePage(message)
         if not page.can_be_cancelled:
             raise Http404
-        try:
-            is_cancelled = cancel(page.task_id)
-        except TaskResultDoesNotExist:
-            is_cancelled = False
+        # Other connections may have a task of the same id.
+        is_cancelled = bool(cancel_on(page.place.client, page.task_id))
         if is_cancelled:
             user: Any = request.user
             LogEntry.objects.log_actions(user.pk, [message], CHANGE, change_message=_("Task cancelled"))

@@ -63,25 +63,31 @@ def cancel(task_id: str) -> bool:
 def _cancel_by_record(task_id: str) -> bool | None:
     """Cancel a task that has a result record; None when there is none."""
     for client in clients_for(task_id):
-        of, passed = task_id, set[str]()
-        for _ in range(MOST_LOOKS):
-            record = client.run(read_record(client.namespace, of))
-            while (following := next_of(record, of, passed)) is not None:
-                of = following
-                record = client.run(read_record(client.namespace, of))
-            if not record:
-                break
-            place = _place(record)
-            if place is None:
-                return False
-            body = client.run(read_body(queue_keys(client.namespace, place.queue), place.message_id))
-            if client.run(_cancel(client, place, of, body)):
-                for call in _untag(client, place, of, body):
-                    client.run(call)
-                return True
-        else:
-            return False
+        done = cancel_on(client, task_id)
+        if done is not None:
+            return done
     return None
+
+
+def cancel_on(client: Client, task_id: str) -> bool | None:
+    """Cancel a task whose result record is on this connection; None when there is none. See cancel()."""
+    of, passed = task_id, set[str]()
+    for _ in range(MOST_LOOKS):
+        record = client.run(read_record(client.namespace, of))
+        while (following := next_of(record, of, passed)) is not None:
+            of = following
+            record = client.run(read_record(client.namespace, of))
+        if not record:
+            return None
+        place = _place(record)
+        if place is None:
+            return False
+        body = client.run(read_body(queue_keys(client.namespace, place.queue), place.message_id))
+        if client.run(_cancel(client, place, of, body)):
+            for call in _untag(client, place, of, body):
+                client.run(call)
+            return True
+    return False
 
 
 async def acancel(task_id: str) -> bool:
@@ -96,25 +102,31 @@ async def acancel(task_id: str) -> bool:
 async def _acancel_by_record(task_id: str) -> bool | None:
     """See _cancel_by_record()."""
     for client in clients_for(task_id):
-        of, passed = task_id, set[str]()
-        for _ in range(MOST_LOOKS):
-            record = await client.arun(read_record(client.namespace, of))
-            while (following := next_of(record, of, passed)) is not None:
-                of = following
-                record = await client.arun(read_record(client.namespace, of))
-            if not record:
-                break
-            place = _place(record)
-            if place is None:
-                return False
-            body = await client.arun(read_body(queue_keys(client.namespace, place.queue), place.message_id))
-            if await client.arun(_cancel(client, place, of, body)):
-                for call in _untag(client, place, of, body):
-                    await client.arun(call)
-                return True
-        else:
-            return False
+        done = await _acancel_on(client, task_id)
+        if done is not None:
+            return done
     return None
+
+
+async def _acancel_on(client: Client, task_id: str) -> bool | None:
+    """See cancel_on()."""
+    of, passed = task_id, set[str]()
+    for _ in range(MOST_LOOKS):
+        record = await client.arun(read_record(client.namespace, of))
+        while (following := next_of(record, of, passed)) is not None:
+            of = following
+            record = await client.arun(read_record(client.namespace, of))
+        if not record:
+            return None
+        place = _place(record)
+        if place is None:
+            return False
+        body = await client.arun(read_body(queue_keys(client.namespace, place.queue), place.message_id))
+        if await client.arun(_cancel(client, place, of, body)):
+            for call in _untag(client, place, of, body):
+                await client.arun(call)
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

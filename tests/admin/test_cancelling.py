@@ -9,9 +9,10 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
 from rsmq_django.core import Queue
-from rsmq_django.queues import ensure_queue
+from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.tasks import task
 from rsmq_django.tasks.task import _tasks
+from tests import redis_server
 from tests.admin.conftest import MESSAGES
 from tests.admin.pages import rows_of, told
 from tests.redis_server import PrivateServer
@@ -69,3 +70,23 @@ def test_a_message_with_the_task_id_of_another_one_does_not_cancel_that(
     assert browser.post(f"{forged}cancel/").status_code == 404
     assert b"Cancel the task" in browser.get(f"{waiting}change/").content
     assert [each.message_id for each in rows_of(browser.get(MESSAGES, {"queue": "mail"}))] == [row.message_id]
+
+
+def test_the_task_of_the_page_is_cancelled_and_not_one_of_the_same_id_on_another_connection(
+    browser: Browser, mail: Queue, waiting: str, server: PrivateServer, settings: Any
+):
+    copy = {"URL": f"{redis_server.URL}?db=1"}
+    settings.RSMQ = {
+        **settings.RSMQ,
+        "CONNECTIONS": {**settings.RSMQ["CONNECTIONS"], "copy": copy},
+        "QUEUES": {"default": {}, "mail": {}, "copied": {"CONNECTION": "copy"}},
+    }
+    for key in server.redis.keys():
+        server.redis.copy(key, key, destination_db=1)
+    the_copy = f"{MESSAGES}copy_2F{waiting.removeprefix(MESSAGES)}"
+
+    page = browser.post(f"{the_copy}cancel/", follow=True)
+
+    assert told(page) == ["tests.admin.test_cancelling.tidy_up was cancelled."]
+    assert Queue("mail", get_client("copy")).attributes().messages == 0
+    assert mail.attributes().messages == 1
