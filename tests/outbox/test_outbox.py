@@ -22,7 +22,7 @@ from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.tasks.outbox import Relayed, RelayItem, confirm, relay
+from rsmq_django.core.tasks.outbox import Relayed, RelayItem, confirm, keep_back, relay
 from rsmq_django.outbox.batch_size import BatchSize
 from rsmq_django.outbox.models import OutboxMessage
 from rsmq_django.outbox.relay import Relay, prune
@@ -364,7 +364,17 @@ def test_id_is_remembered_for_a_week_and_a_minute_after_the_note(project: Config
     }
     assert 50_000 < left_ms[b"a"] <= 60_000
     assert left_ms[b"b"] > 6 * 86_400_000
+    assert 6 * 86_400_000 < server.redis.pttl("rsmq::relayed") <= 7 * 86_400_000
     assert set(left_ms) == {b"a", b"b", b"c"}
+
+
+def test_an_outbox_that_is_not_used_any_more_leaves_nothing_in_redis(project: Configure, server: PrivateServer):
+    send("a")
+    assert server.redis.persist("rsmq::relayed"), "it expires"
+
+    get_client().run(keep_back("rsmq", "b" * 22, queue_name="default", error="[]", body="", keep_s=0))
+
+    assert 6 * 86_400_000 < server.redis.pttl("rsmq::relayed") <= 7 * 86_400_000
 
 
 @pytest.mark.parametrize("has_result", [False, True])

@@ -4,7 +4,7 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  zset  task id -> time until which it is remembered as sent (ms)
+--   KEYS[3]  zset  task id -> time until which it is remembered as sent (ms); expires with the last of them
 --   KEYS[4..] hash  result record of each message that keeps one, in order
 --   ARGV     channel, queue name, ms to remember sent messages, seconds that an unfinished record is kept;
 --            then per message: task id, delay in ms or the unit of the queue's own, "1" if its result is kept, body
@@ -48,11 +48,15 @@ for at = 5, #ARGV, 4 do
   end
   verdicts[#verdicts + 1] = verdict
 end
-if #repeated > 0 then redis.call("ZADD", remembered, unpack(repeated)) end
+if #repeated > 0 then
+  redis.call("ZADD", remembered, unpack(repeated))
+  redis.call("PEXPIRE", remembered, memory_ms)
+end
 if #ids == 0 then return verdicts end
 
 redis.call("ZADD", messages, "NX", unpack(scores))
 redis.call("ZADD", remembered, unpack(memory))
+redis.call("PEXPIRE", remembered, memory_ms)
 redis.call("HSET", settings, unpack(bodies))
 for _, record in ipairs(records) do
   note(record[1], record_ttl_s, record[3], "status", "READY", "queue", queue_name, "message", record[2])
