@@ -28,7 +28,8 @@ def cache_url(alias: str) -> str:
     options = _connection_options(alias, spec)
     url = _primary(spec.get("LOCATION"))
     if not URL.accepts(url):
-        raise ImproperlyConfigured(f"LOCATION of CACHES[{alias!r}] is invalid. It must be {URL.expects}.")
+        said = f"LOCATION of CACHES[{alias!r}] is {URL.refusal_of(url)}. It must be {URL.expects}."
+        raise ImproperlyConfigured(said)
     if "SENTINELS" not in spec.get("OPTIONS", {}):
         return with_options(url, options)
     if options.get("ssl"):

@@ -40,6 +40,11 @@ class Rule:
     #: The mistake in an invalid value, without any part of it.
     fault: Callable[[Any], str] | None = None
 
+    def refusal_of(self, value: object) -> str:
+        """Return the end of a sentence about an invalid value: "The option is ..."."""
+        said = "invalid" if self.is_secret else shown(value)
+        return said if self.fault is None else f"{said}: {self.fault(value)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -244,10 +249,7 @@ class OptionReader:
     def _is_right(self, value: object, rule: Rule, where: str) -> bool:
         if rule.accepts(value):
             return True
-        said = "invalid" if rule.is_secret else shown(value)
-        if rule.fault is not None:
-            said += f": {rule.fault(value)}"
-        self.note(self._wrong_id, f"{where} is {said}", f"It must be {rule.expects}.")
+        self.note(self._wrong_id, f"{where} is {rule.refusal_of(value)}", f"It must be {rule.expects}.")
         return False
 
 

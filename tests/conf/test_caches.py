@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from rsmq_django.conf.caches import DJANGO, DJANGO_REDIS, cache_url
 
 CANARY = "c4n4ry"
+WRONG_LOCATION = r"^LOCATION of CACHES\['default'\] is invalid: "
 
 
 class CacheOfAProject(RedisCache):
@@ -136,9 +137,11 @@ def test_sentinels_of_django_redis_become_a_url(settings, location, options, url
     [
         ({"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}, "not a Redis cache"),
         ({"BACKEND": "nowhere.Cache", "LOCATION": "redis://h"}, "cannot be imported"),
-        ({"BACKEND": DJANGO_REDIS}, "LOCATION"),
-        ({"BACKEND": DJANGO_REDIS, "LOCATION": "h:6379"}, "LOCATION"),
-        ({"BACKEND": DJANGO_REDIS, "LOCATION": []}, "LOCATION"),
+        ({"BACKEND": DJANGO_REDIS}, f"{WRONG_LOCATION}it does not begin with redis://.* It must be a URL: redis://"),
+        ({"BACKEND": DJANGO_REDIS, "LOCATION": "h:6379"}, f"{WRONG_LOCATION}it does not begin with redis://"),
+        ({"BACKEND": DJANGO_REDIS, "LOCATION": []}, f"{WRONG_LOCATION}it does not begin with redis://"),
+        ({"BACKEND": DJANGO_REDIS, "LOCATION": "redis://h:1/a"}, f"{WRONG_LOCATION}.*not the number of a database"),
+        ({"BACKEND": DJANGO, "LOCATION": "redis://h:0"}, f"{WRONG_LOCATION}its port is not a number"),
         ({"BACKEND": DJANGO_REDIS, "LOCATION": "redis://m", "OPTIONS": {"SENTINELS": []}}, "list of .host, port"),
         ({"BACKEND": DJANGO_REDIS, "LOCATION": "redis://m", "OPTIONS": {"SENTINELS": ["s:1"]}}, "list of .host, port"),
         ({"BACKEND": DJANGO_REDIS, "LOCATION": "redis://m", "OPTIONS": {"SENTINELS": [("s", "x")]}}, "list of .host"),
