@@ -45,8 +45,11 @@ class RunForm(forms.Form):
     until = TimeField(label=_("Until"), required=False, is_end=True)
     connection = forms.ChoiceField(label=_("Connection"), required=False)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, may_view_body: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.may_view_body = may_view_body
+        if not may_view_body:
+            del self.fields["tag"]  # tags are in bodies
         for name in ("task", "queue"):
             self.fields[name].widget.attrs["list"] = f"rsmq-{name}s"
         if not self["group"].value():
@@ -56,7 +59,7 @@ class RunForm(forms.Form):
         if len(get_settings().connections) == 1:
             connection.widget = forms.HiddenInput()
 
-    def asked(self, before: str, *, in_texts: bool) -> Asked:
+    def asked(self, before: str) -> Asked:
         """Return which runs are wanted; fields that cannot be understood are left out."""
         self.is_valid()
         given = self.cleaned_data
@@ -76,8 +79,8 @@ class RunForm(forms.Form):
             since_ms=_as_ms(since),
             until_ms=_as_ms(until),
             words=tuple(given.get("q", "").split()),
-            in_arguments=in_texts,
-            in_errors=in_texts,
+            in_arguments=self.may_view_body,
+            in_errors=self.may_view_body,
         )
         return Asked(given.get("connection") or default_alias(), wanted, before)
 

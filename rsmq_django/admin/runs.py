@@ -139,6 +139,11 @@ class RunAdmin(RunsAgain, LiveAdmin):
         text = as_safe_text(run.event.error) if getattr(run, "shows_texts", False) else ""
         return one_line(f"{name}: {text}" if name and text else name or "-", 100)
 
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Return the columns: tags are in bodies."""
+        columns = super().get_list_display(request)
+        return columns if self.may(request, "view_body") else [each for each in columns if each != "tags"]
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RunChangeList]:
         """Return our list."""
         may_view_body = self.may(request, "view_body")
@@ -154,10 +159,10 @@ class RunAdmin(RunsAgain, LiveAdmin):
     def get_queryset(self, request: HttpRequest) -> Any:
         """Return the runs that the address asks for."""
         queryset: Any = super().get_queryset(request)
-        form = RunForm(request.GET)
+        form = RunForm(request.GET, may_view_body=self.may(request, "view_body"))
         before = request.GET.get(BEFORE, "")
         position = before if _is_position(before) else "+"
-        queryset.source.asked = form.asked(position, in_texts=self.may(request, "view_body"))
+        queryset.source.asked = form.asked(position)
         return queryset
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
@@ -166,7 +171,7 @@ class RunAdmin(RunsAgain, LiveAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         """Show the list below the form."""
-        form = RunForm(request.GET)
+        form = RunForm(request.GET, may_view_body=self.may(request, "view_body"))
         context = {
             "form": form,
             "tasks": sorted(known_tasks())[:MAX_CHOICES],

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.contrib.admin.utils import quote
 from django.test import Client as Browser
 from django.utils import timezone
 from django.utils.html import escape
@@ -177,6 +178,21 @@ def test_error_texts_and_words_in_them_are_shown_only_to_users_who_may_see_bodie
     assert "hunter" not in text_of(one)
 
 
+def test_tags_are_shown_and_filtered_by_only_for_users_who_may_see_bodies(
+    browser: Browser, browser_of: Callable[..., Browser], ran: None
+):
+    for user, are_seen in ((browser, True), (browser_of("view_run"), False)):
+        page = user.get(RUNS)
+        page = user.get(RUNS + page.context["cl"].older_url)
+
+        assert ids(page)[-5] == "t4"
+        assert ("tour 7" in text_of(page)) == ("tags" in page.context["cl"].list_display) == are_seen
+        assert ('name="tag"' in page.content.decode()) == are_seen
+        assert (ids(user.get(RUNS, {"tag": "tour 7"})) == ["t4"]) == are_seen
+        one = user.get(f"{RUNS}{quote(rows_of(page)[-5].pk)}/change/")
+        assert ("tour 7" in text_of(one)) == are_seen
+
+
 def test_secrets_in_errors_are_hidden(browser: Browser, ran: None):
     page = browser.get(RUNS, {"outcome": "dead"})
 
@@ -188,8 +204,6 @@ def link(page: Any) -> str:
 
 
 def open_run(browser: Browser, **asked: str) -> Any:
-    from django.contrib.admin.utils import quote
-
     return browser.get(f"{RUNS}{quote(link(browser.get(RUNS, asked)))}/change/")
 
 
@@ -262,8 +276,6 @@ def test_trace_url_that_cannot_be_one_is_an_error_of_the_settings(settings: Any,
 
 @pytest.mark.parametrize("key", ["default/1", "default/1795000000000-0", "default/x%2F%2F", "nowhere/1-0", "x" * 2000])
 def test_run_that_is_not_there_leads_back(browser: Browser, ran: None, key: str):
-    from django.contrib.admin.utils import quote
-
     assert browser.get(f"{RUNS}{quote(key)}/change/").status_code == 302
 
 
