@@ -79,7 +79,10 @@ class Burst:
 def run_here(runnable: Runnable) -> None:
     """Run a call in this thread, which is no longer inside of a task afterwards."""
     try:
-        _ = async_to_sync(runnable.arun)() if runnable.is_async else runnable.run()
+        if runnable.is_async:
+            async_to_sync(runnable.arun)()
+        else:
+            runnable.run()
     finally:
         current_run.set(None)
 

@@ -19,7 +19,6 @@ from ...tasks.batch import BadAnswer, BatchCall, answers
 from ...tasks.envelope import Unreadable
 from ...tasks.running import CurrentTask, current_run
 from ..delivery import AckWaiter
-from ..outcomes import Outcome
 from .execution import Execution
 from .invoke import Raised, Result, Returned
 from .pool import Runnable
@@ -51,37 +50,35 @@ class Batch:
         self.executions.append(execution)
         self._open[execution] = None
 
-    def run(self) -> list[Outcome]:
-        """Run the messages from reading to settling on this thread; return their outcomes."""
-        self.began_at, outcomes = time.monotonic(), list[Outcome]()
+    def run(self) -> None:
+        """Run the messages from reading to settling on this thread."""
+        self.began_at = time.monotonic()
         for each in self.executions:
             each.begin()
         while members := self._ready():
             with self._shared_call(members) as lead:
                 result = lead.perform()
             for execution, own in _results_of_members(members, result):
-                outcomes.append(execution.end(own))
+                execution.end(own)
                 del self._open[execution]
         for each in list(self._open):
-            outcomes.append(each.end(each.perform()))
+            each.end(each.perform())
             del self._open[each]
-        return outcomes
 
-    async def arun(self) -> list[Outcome]:
+    async def arun(self) -> None:
         """See run(); on the event loop."""
-        self.began_at, outcomes = time.monotonic(), list[Outcome]()
+        self.began_at = time.monotonic()
         for each in self.executions:
             await each.abegin()
         while members := self._ready():
             with self._shared_call(members) as lead:
                 result = await lead.aperform()
             for execution, own in _results_of_members(members, result):
-                outcomes.append(await execution.aend(own))
+                await execution.aend(own)
                 del self._open[execution]
         for each in list(self._open):
-            outcomes.append(await each.aend(await each.aperform()))
+            await each.aend(await each.aperform())
             del self._open[each]
-        return outcomes
 
     # -- Interface for the pool ---------------------------------------------------------------------------------------
 

@@ -166,33 +166,33 @@ class Execution(AttemptState):
         """See AttemptState.shares_call_with."""
         return (self,) if self.batch is None else self.batch.members
 
-    def run(self) -> Outcome:
-        """Run the message from its begin to settling on this thread; return the outcome."""
+    def run(self) -> None:
+        """Run the message from its begin to settling on this thread."""
         if not (self.is_plain and self.notifier.is_silent) or self.delivery.cancelled:
             self.begin()
-            result = self.perform()
-            return self.end(result)
+            self.end(self.perform())
+            return
         self.began_at = time.monotonic()
         self.sink.began(self)
         result = result_of_plain(self)
         if result is not RETURNED_NOTHING or self.delivery.cancelled:
-            return self.end(result)
-        self.sink.settle(self, NOTHING_RETURNED)
-        return NOTHING_RETURNED
+            self.end(result)
+        else:
+            self.sink.settle(self, NOTHING_RETURNED)
 
-    async def arun(self) -> Outcome:
+    async def arun(self) -> None:
         """See run(); on the event loop."""
         if not (self.is_plain and self.notifier.is_silent) or self.delivery.cancelled:
             await self.abegin()
-            result = await self.aperform()
-            return await self.aend(result)
+            await self.aend(await self.aperform())
+            return
         self.began_at = time.monotonic()
         self.sink.began(self)
         result = await aresult_of_plain(self)
         if result is not RETURNED_NOTHING or self.delivery.cancelled:
-            return await self.aend(result)
-        self.sink.settle(self, NOTHING_RETURNED)
-        return NOTHING_RETURNED
+            await self.aend(result)
+        else:
+            self.sink.settle(self, NOTHING_RETURNED)
 
     # -- The steps ----------------------------------------------------------------------------------------------------
 
@@ -288,27 +288,25 @@ class Execution(AttemptState):
             return self.unfinished_as or Released()  # the worker is stopping: not a failure of the task
         return self._decide_error(result.error)
 
-    def end(self, result: Result) -> Outcome:
+    def end(self, result: Result) -> None:
         """Decide on the outcome, hand it over and announce it."""
         outcome = self.decide(result)
         if self._was_cut_off(outcome):
-            return outcome
+            return
         self.sink.settle(self, outcome)
         if self.notifier.successes_are_news or not isinstance(outcome, Succeeded):
             self.sink.flush_soon()  # listeners may take long
             self.notifier.finished(self, outcome)
-        return outcome
 
-    async def aend(self, result: Result) -> Outcome:
+    async def aend(self, result: Result) -> None:
         """See end()."""
         outcome = self.decide(result)
         if self._was_cut_off(outcome):
-            return outcome
+            return
         self.sink.settle(self, outcome)
         if self.notifier.successes_are_news or not isinstance(outcome, Succeeded):
             self.sink.flush_soon()
             await self.notifier.afinished(self, outcome)
-        return outcome
 
     def interrupt(self, kind: type[BaseException]) -> bool:
         """Interrupt the function on its thread; return whether it is running."""

@@ -44,10 +44,10 @@ class Runnable(Protocol):
     def was_interrupted(self) -> bool:
         """Whether an exception was raised in its thread."""
 
-    def run(self) -> object:
+    def run(self) -> None:
         """Run the function in this thread."""
 
-    async def arun(self) -> object:
+    async def arun(self) -> None:
         """Run the coroutine function in this event loop."""
 
     @property

@@ -14,7 +14,7 @@ from ..execute.execution import Execution
 from ..execute.interrupt import forget_interruption
 from ..execute.invoke import RETURNED_NOTHING, Raised, Result
 from ..execute.sequence import MessageSequence
-from ..outcomes import Outcome, Released
+from ..outcomes import Released
 from ..report.event_log import EventLog, line_of
 from ..report.notifications import one_line
 from ..report.statistics import Statistics
@@ -59,31 +59,27 @@ class TopicCallBatch(Batch):
         self._sink = sink
         self._has_failed = False
 
-    def run(self) -> list[Outcome]:
-        """Run the messages on this thread; return their outcomes."""
-        outcomes = list[Outcome]()
+    def run(self) -> None:
+        """Run the messages on this thread."""
         while members := self._next_members():
             for each in members:
                 each.begin()
             with self._shared_call(members) as lead:
                 result = lead.perform()
             for each in self._ended(members, result):
-                outcomes.append(each.end(_own_result(result)))
+                each.end(_own_result(result))
                 del self._open[each]
-        return outcomes
 
-    async def arun(self) -> list[Outcome]:
+    async def arun(self) -> None:
         """See run(); on the event loop."""
-        outcomes = list[Outcome]()
         while members := self._next_members():
             for each in members:
                 await each.abegin()
             with self._shared_call(members) as lead:
                 result = await lead.aperform()
             for each in self._ended(members, result):
-                outcomes.append(await each.aend(_own_result(result)))
+                await each.aend(_own_result(result))
                 del self._open[each]
-        return outcomes
 
     def _next_members(self) -> list[Execution]:
         """Return the members of the next call; without messages that were given back meanwhile."""
