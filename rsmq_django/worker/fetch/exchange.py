@@ -137,7 +137,8 @@ class FetchStep:
 
     def failed(self, _error: RsmqError) -> None:
         """Fetch again at the next exchange."""
-        self.parts.waiting.is_noted = self.parts.waiting.is_wanted
+        if not self.order.is_partial:
+            self.parts.waiting.is_noted = self.parts.waiting.is_wanted
         self.parts.poll_schedule.fetch_within(0)
 
 

@@ -9,7 +9,6 @@ queues only those with messages are fetched from.
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,9 +87,8 @@ class QueueSelector:
     def choose(self, room: int) -> FetchOrder:
         """Return the queues and limits of the next fetch."""
         if self.scan is not None:
-            queues = self.scan.choose(time.monotonic())
-            is_partial = queues is not self.queues
-            return FetchOrder(room, queues, self._no_limits[: len(queues)], None, is_partial, self._batches(queues))
+            queues = self.scan.choose()
+            return FetchOrder(room, queues, self._no_limits[: len(queues)], None, True, self._batches(queues))
         if self._weights is None:
             queues = self._in_turn(self.queues)
             return FetchOrder(room, queues, self._no_limits, None, batches=self._batches(queues))
@@ -196,8 +194,8 @@ def _read_names(reply: list[bytes]) -> list[str]:
 MANY = 50
 #: While there is work, a message in an earlier queue is noticed within this time.
 SCAN_EVERY_S = 0.1
-#: A fetch from all queues also finds missing and damaged ones.
-FETCH_ALL_EVERY_S = 10.0
+#: A scan after this time also finds queues that were deleted.
+CHECK_EVERY_S = 10.0
 
 
 @dataclass(slots=True)
@@ -216,58 +214,60 @@ class ProbeResult:
 class QueueProbe:
     """Remembers which of very many queues have messages: one small script finds them.
 
-    A fetch passes four keys of each queue, which costs more than the messages when there are hundreds of queues.
+    No fetch names all of them: it passes four keys of each queue, and the server would do nothing else meanwhile.
     """
 
     namespace: str
     queues: Sequence[WorkQueue]
     #: Sorts lanes by their next turns.
     in_turn: Callable[[Sequence[WorkQueue]], Sequence[WorkQueue]]
-    call: Call[ProbeResult] = field(init=False)
     ready: Sequence[WorkQueue] = field(default_factory=list)
+    #: The time of the next scan that also finds deleted queues.
+    check_at: float = -math.inf
+    _call: Call[ProbeResult] = field(init=False)
     _scanned_at: float = 0.0
-    _fetched_all_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.call = scan_call(self.namespace, self.queues)
+        self._call = scan_call(self.namespace, self.queues)
 
     def is_due(self, now: float) -> bool:
         """Return whether a scan is due."""
-        return not self.includes_all(now) and (not self.ready or now >= self._scanned_at + SCAN_EVERY_S)
+        return not self.ready or now >= self._scanned_at + SCAN_EVERY_S
 
-    def includes_all(self, now: float) -> bool:
-        """Return whether the next fetch includes all queues."""
-        return now >= self._fetched_all_at + FETCH_ALL_EVERY_S
+    def next_call(self, now: float) -> Call[ProbeResult]:
+        """Return the call of a scan that is made now."""
+        if now < self.check_at:
+            return self._call
+        self.check_at = now + CHECK_EVERY_S
+        return scan_call(self.namespace, self.queues, finds_deleted=True)
 
     def scanned(self, found: ProbeResult, now: float) -> None:
         """Note the result of a scan."""
         self._scanned_at = now
         self.ready = self.in_turn([self.queues[position - 1] for position in found.positions])
 
-    def choose(self, now: float) -> Sequence[WorkQueue]:
+    def choose(self) -> Sequence[WorkQueue]:
         """Return the queues to fetch from."""
-        if not self.includes_all(now):
-            return self.ready[:MANY]
-        self._fetched_all_at, self.ready = now, []
-        return self.queues
+        return self.ready[:MANY]
 
     def fetched(self, queues: Sequence[WorkQueue], last: WorkQueue | None, *, is_full: bool) -> None:
         """Note the result of a fetch: if its room was used up, the queue of the last message may have more."""
-        if queues is not self.queues:
-            exhausted = queues.index(last) if is_full and last is not None else len(queues)
-            self.ready = self.ready[exhausted:]
+        exhausted = queues.index(last) if is_full and last is not None else len(queues)
+        self.ready = self.ready[exhausted:]
 
 
-def scan_call(namespace: str, queues: Sequence[WorkQueue]) -> Call[ProbeResult]:
-    """Return the call that finds out which of these queues have messages."""
+def scan_call(namespace: str, queues: Sequence[WorkQueue], *, finds_deleted: bool = False) -> Call[ProbeResult]:
+    """Return the call that finds out which of these queues have messages, and perhaps which were deleted."""
     keys = [queues_key(namespace), paused_key(namespace), *(each.queue.keys.messages for each in queues)]
+    if finds_deleted:
+        keys += [each.queue.keys.settings for each in queues]
     names = tuple(each.base_name for each in queues)
     return Call("tasks/worker/scan", tuple(keys), names, _read_found, repeatable=True)
 
 
 def _read_found(reply: list[bytes | int]) -> ProbeResult:
     server_ms, next_ms, queue_count, *positions = (float(number) for number in reply)
-    return ProbeResult(int(server_ms), next_ms, int(queue_count), [int(position) for position in positions])
+    return ProbeResult(int(server_ms), next_ms, int(queue_count), sorted({int(position) for position in positions}))
 
 
 # -- Lanes ------------------------------------------------------------------------------------------------------------

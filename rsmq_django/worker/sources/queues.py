@@ -17,7 +17,7 @@ from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
 from ..fetch.exchange import Fetched, FetchParts, FetchStep, PendingExchange, PreparedFetch
 from ..fetch.polling import PollSchedule
-from ..fetch.queue_selector import FetchOrder, ProbeResult, QueueSelector, scan_call
+from ..fetch.queue_selector import MANY, FetchOrder, ProbeResult, QueueSelector, scan_call
 from ..fetch.waiting import StopWaitingStep, WaitingNote
 from ..fetch.wakeup import Subscription, Wakeup
 from ..lease.confirmation import ConfirmStep, OutcomeConfirmation
@@ -135,7 +135,7 @@ class QueueSource(BaseSource):
         )
         self._subscription.is_reachable = lambda: self.is_empty is not None and not self.backoff.is_on
         wakeup.subscribe(self._subscription)
-        self.waiting.is_wanted = not self._ends_by_itself
+        self.waiting.is_wanted = not self._ends_by_itself and len(self.queues) <= MANY
 
     def stop(self) -> None:
         """Close the subscription."""
@@ -375,7 +375,7 @@ class QueueSource(BaseSource):
             return
         self.poll_schedule.begin()
         asked_at = time.monotonic()
-        found = self.client.run(scan.call)
+        found = self.client.run(scan.next_call(asked_at))
         scan.scanned(found, time.monotonic())
         if scan.ready:
             self.poll_schedule.fetch_soon()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import consumer
-from rsmq_django.worker.fetch.queue_selector import MANY, QueueProbe
+from rsmq_django.worker.fetch.queue_selector import MANY, scan_call
 from rsmq_django.worker.fetch.queues import queue_settings, work_queues_by_client
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, send_raw, work, working
+from tests.worker.workshop import Configure, declare, queue_source, send_raw, work, working
 
 NAMES = [f"q{number:03}" for number in range(MANY + 30)]
 
@@ -99,36 +101,82 @@ def test_damaged_queue_does_not_keep_the_others_from_being_worked_on(seen: list[
         wait_until(lambda: sorted(seen) == [NAMES[0], NAMES[2]])
 
 
+@contextmanager
+def scripts_noted(server: PrivateServer) -> Iterator[list[tuple[str, int]]]:
+    """Yield a list that has, after the block, the name and the number of keys of each script call in it."""
+    names = {load_script(name).sha1: name for name in ("tasks/worker/fetch", "tasks/worker/scan")}
+    calls: list[tuple[str, int]] = []
+    server.redis.config_set("slowlog-max-len", 10_000)
+    server.redis.config_set("slowlog-log-slower-than", 0)
+    server.redis.slowlog_reset()
+    try:
+        yield calls
+    finally:
+        words = [entry["command"].decode().split(" ", 3) for entry in server.redis.slowlog_get(10_000)]
+        server.redis.config_set("slowlog-log-slower-than", 10_000)
+        server.redis.config_set("slowlog-max-len", 128)
+    calls += [(names[word[1]], int(word[2])) for word in words if word[0] == "EVALSHA" and word[1] in names]
+
+
 def test_fetch_names_only_queues_that_have_something(seen: list[str], server: PrivateServer):
     with working(poll_interval_s=600.0) as worker:
         wait_until(lambda: worker.wakeup._is_asleep and worker.sources[0].is_empty)
-        server.redis.config_set("slowlog-max-len", 10_000)
-        server.redis.config_set("slowlog-log-slower-than", 0)
-        server.redis.slowlog_reset()
-        try:
+        with scripts_noted(server) as calls:
             send_raw("x", NAMES[7])
             wait_until(lambda: seen)
-        finally:
-            server.redis.config_set("slowlog-log-slower-than", 10_000)
-            server.redis.config_set("slowlog-max-len", 128)
 
-    named = [
-        entry["command"].split()[2] for entry in server.redis.slowlog_get(10_000) if b"EVALSHA" in entry["command"]
-    ]
-    assert str(3 + 4).encode() in named
-    assert max(int(keys) for keys in named) == 2 + len(NAMES)
+    assert ("tasks/worker/fetch", 3 + 4) in calls
+    assert max(keys for _, keys in calls) == 2 + len(NAMES)
+
+
+def test_no_fetch_names_very_many_queues(seen: list[str], server: PrivateServer):
+    send_to(NAMES)
+
+    with scripts_noted(server) as calls, working(poll_interval_s=600.0):
+        wait_until(lambda: len(seen) == len(NAMES))
+
+    assert max(keys for name, keys in calls if name == "tasks/worker/fetch") <= 3 + 4 * MANY
+
+
+@pytest.mark.parametrize("options", [{}, {"WEIGHT": 2}])
+def test_process_notes_in_none_of_very_many_queues_that_it_waits(
+    options: dict[str, int], configure: Configure, server: PrivateServer
+):
+    configure(**dict.fromkeys(NAMES, options))
+    with working(poll_interval_s=600.0) as worker:
+        wait_until(lambda: worker.wakeup._is_asleep and worker.sources[0].is_empty)
+
+        assert server.redis.keys("rsmq::waiting:*") == []
+
+
+def test_deleted_queue_among_very_many_is_created_again(seen: list[str], server: PrivateServer):
+    with working(poll_interval_s=600.0) as worker:
+        wait_until(lambda: worker.wakeup._is_asleep and worker.sources[0].is_empty)
+        get_queue(NAMES[9]).delete_queue()
+        scan = queue_source(worker).selector.scan
+        assert scan is not None
+        scan.check_at = 0.0  # the time of the next check has come
+        queue_source(worker).fetch_now()
+
+        wait_until(lambda: server.redis.exists(f"rsmq:{NAMES[9]}:Q"))
 
 
 def test_scan_of_very_many_queues_leaves_out_those_that_are_paused(project: Configure, server: PrivateServer):
     project(first={}, second={}, third={})
     send_to(["first", "second", "third"])
     ((client, queues),) = work_queues_by_client(queue_settings(["first", "second", "third"]), "w1")
-    scan = QueueProbe("rsmq", queues, in_turn=list)
-    assert client.run(scan.call).positions == [1, 2, 3]
+    scan = scan_call("rsmq", queues, finds_deleted=True)
+    assert client.run(scan).positions == [1, 2, 3]
 
     server.redis.sadd("rsmq::paused", "second")
-    assert client.run(scan.call).positions == [1, 3]
+    assert client.run(scan).positions == [1, 3]
 
     server.redis.sadd("rsmq::paused", "first", "third")
-    found = client.run(scan.call)
+    found = client.run(scan)
     assert (found.positions, found.next_ms) == ([], -1)
+
+    get_queue("second").delete_queue()
+    get_queue("first").delete_queue()
+    server.redis.sadd("rsmq::paused", "first")
+    assert client.run(scan).positions == [2], "the first is paused"
+    assert client.run(scan_call("rsmq", queues)).positions == []

@@ -1,4 +1,4 @@
-"""Very many queues: which of them the next fetch asks, and when all of them are looked through again."""
+"""Very many queues: which of them the next fetch names, and when all of them are scanned."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 
 from rsmq_django.worker.delivery import WorkQueue
-from rsmq_django.worker.fetch.queue_selector import FETCH_ALL_EVERY_S, MANY, SCAN_EVERY_S, ProbeResult, QueueProbe
+from rsmq_django.worker.fetch.queue_selector import CHECK_EVERY_S, MANY, SCAN_EVERY_S, ProbeResult, QueueProbe
 from tests.worker.workshop import Configure, new_worker, queue_source
 
 
 @pytest.fixture
 def scan(configure: Configure) -> QueueProbe:
-    """The scan of a worker on a hundred queues that has just looked at all of them, at the time 1000."""
+    """The scan of a worker on a hundred queues that has just checked all of them, at the time 1000."""
     configure(**{f"q{number:02}": {} for number in range(100)})
-    source = queue_source(new_worker())
-    scan: Any = source.selector.scan  # type: ignore[union-attr]
-    assert scan.choose(1000.0) is scan.queues
-    return scan  # type: ignore[no-any-return]
+    scan = queue_source(new_worker()).selector.scan
+    assert scan is not None and len(scan.next_call(1000.0).keys) == 2 + 2 * 100
+    return scan
 
 
 def found(*positions: int) -> ProbeResult:
@@ -29,16 +28,10 @@ def names(queues: Any) -> list[str]:
     return [work_queue.name for work_queue in queues]
 
 
-def test_first_scan_and_one_every_ten_seconds_include_all_queues(scan: QueueProbe):
-    assert not scan.includes_all(1000.0 + FETCH_ALL_EVERY_S - 0.001)
-    assert scan.choose(1001.0) == []
-    assert scan.includes_all(1000.0 + FETCH_ALL_EVERY_S)
-    assert not scan.is_due(1000.0 + FETCH_ALL_EVERY_S), "the fetch looks at all of them"
-    scan.scanned(found(1), 1009.0)
-
-    assert scan.choose(1000.0 + FETCH_ALL_EVERY_S) is scan.queues
-
-    assert scan.choose(1011.0) == [], "what was found before is old"
+def test_first_scan_and_one_every_ten_seconds_also_find_deleted_queues(scan: QueueProbe):
+    assert len(scan.next_call(1000.0 + CHECK_EVERY_S - 0.001).keys) == 2 + 100
+    assert len(scan.next_call(1000.0 + CHECK_EVERY_S).keys) == 2 + 2 * 100
+    assert len(scan.next_call(1000.0 + CHECK_EVERY_S).keys) == 2 + 100
 
 
 def test_queues_are_scanned_when_none_is_known_to_have_something_and_now_and_then(scan: QueueProbe):
@@ -53,17 +46,17 @@ def test_queues_are_scanned_when_none_is_known_to_have_something_and_now_and_the
 def test_only_queues_with_messages_are_fetched_in_their_order(scan: QueueProbe):
     scan.scanned(found(1, 5, 100), 1000.0)
 
-    assert names(scan.choose(1000.0)) == ["q00", "q04", "q99"]
+    assert names(scan.choose()) == ["q00", "q04", "q99"]
 
 
 def test_a_fetch_reads_a_limited_number_of_queues(scan: QueueProbe):
     scan.scanned(found(*range(1, 101)), 1000.0)
 
-    chosen = scan.choose(1000.0)
+    chosen = scan.choose()
     assert len(chosen) == MANY
     scan.fetched(chosen, chosen[-1], is_full=False)
 
-    assert names(scan.choose(1000.0)) == [f"q{number}" for number in range(MANY, 100)]
+    assert names(scan.choose()) == [f"q{number}" for number in range(MANY, 100)]
 
 
 @pytest.mark.parametrize(
@@ -80,17 +73,9 @@ def test_without_room_for_more_the_queue_of_the_last_message_is_fetched_again(
     scan: QueueProbe, last: int | None, is_full: bool, left: list[str]
 ):
     scan.scanned(found(1, 5, 100), 1000.0)
-    chosen = scan.choose(1000.0)
+    chosen = scan.choose()
     queue: WorkQueue | None = None if last is None else chosen[last]
 
     scan.fetched(chosen, queue, is_full=is_full)
 
-    assert names(scan.choose(1000.0)) == left
-
-
-def test_a_scan_of_all_queues_does_not_change_the_known_state(scan: QueueProbe):
-    scan.scanned(found(1), 1000.0)
-
-    scan.fetched(scan.queues, scan.queues[7], is_full=True)
-
-    assert names(scan.choose(1000.0)) == ["q00"]
+    assert names(scan.choose()) == left
