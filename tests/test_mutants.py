@@ -37,6 +37,7 @@ def pick(numbers: list[int], least: int = 2) -> int | None:
     for number in numbers:
         if number >= least and not number == 4:
             return number
+    pairs = zip(numbers, numbers, strict=True)
     report(least)
     return None
 '''

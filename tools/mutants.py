@@ -142,6 +142,8 @@ def _worth_changing(node: ast.AST, places: tuple[int, ...] = ()) -> Iterator[tup
                 continue
             if isinstance(child, ast.FunctionDef) and child.name == "__repr__":
                 continue
+            if isinstance(child, ast.keyword) and child.arg == "strict":
+                continue  # of zip(): it asserts what the lines around it say
             if isinstance(node, ast.Module) and isinstance(child, ast.Assign) and _is_number(child.value):
                 continue  # how long, how many: a test that held it would only repeat it
             inside = _places_of(node, name, child, places)

@@ -84,7 +84,7 @@ def read_body(keys: QueueKeys, message_id: str) -> Call[bytes | None]:
     return Call("tasks/read_body", (keys.messages, keys.settings), (message_id,), lambda reply: reply, repeatable=True)
 
 
-def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: str) -> TaskResult[..., Any]:
+def task_result(task_id: str, record: Fields, body: bytes, *, backend: str) -> TaskResult[..., Any]:
     """Return the `TaskResult` of a record and its message's body.
 
     Raises TaskResultDoesNotExist when another program has damaged the record.
@@ -141,11 +141,11 @@ def authenticity(task_id: str, record: Fields) -> bool | None:
     return _is_authentic(task_id, record, record.get("body", "").encode("utf-8", "surrogateescape"))
 
 
-def _is_authentic(task_id: str, record: Fields, body: bytes | None) -> bool:
+def _is_authentic(task_id: str, record: Fields, body: bytes) -> bool:
     """Return whether a process with the keys of the record's queue wrote the outcome of a task."""
     queue_name, status = record.get("queue", ""), record.get("status", "")
     keys = keyring_of(queue_name) if status in _ENDS else None
-    if keys is None or body is None:
+    if keys is None:
         return False
     field, name = _ENDS[status], "value"
     if field == "error":
@@ -204,9 +204,9 @@ def _by_attempt(record: Fields, prefix: str) -> dict[int, str]:
     return {number: record[name] for number, name in known}
 
 
-def _envelope(body: bytes | None, task_id: str, queue_name: str) -> Envelope:
+def _envelope(body: bytes, task_id: str, queue_name: str) -> Envelope:
     try:
-        return peek(body or b"", queue_name=queue_name, message_id=task_id)
+        return peek(body, queue_name=queue_name, message_id=task_id)
     except Unreadable:  # the message is gone, or was never a task
         return Envelope("unknown.task", task_id, [], {})
 

@@ -66,6 +66,15 @@ def test_a_finished_task_of_a_sealed_queue_is_authentic(sealed: dict[str, Any]):
     assert not result_of(waiting.id).is_authentic
 
 
+def test_a_finished_task_whose_arguments_are_gone_is_not_authentic(sealed: dict[str, Any], server: PrivateServer):
+    result = paying().enqueue(7)
+    work("payments")
+    assert server.redis.hdel(record_of(result.id), "body") == 1
+
+    found = result_of(result.id)
+    assert (found.is_authentic, found.args, found.return_value) == (False, [], 7)
+
+
 def test_a_cancelled_task_of_a_sealed_queue_is_authentic(sealed: dict[str, Any]):
     result = paying().enqueue(7)
 

@@ -8,7 +8,8 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -24,6 +25,8 @@ from rsmq_django.worker import delivery
 from rsmq_django.worker.delivery import TimeLimit
 from rsmq_django.worker.execute import interrupt
 from rsmq_django.worker.execute.interrupt import Interruptions
+from rsmq_django.worker.fetch.wakeup import Wakeup
+from rsmq_django.worker.stopping import STOP_SIGNALS, Stopping
 from tests.worker.still_clock import StillClock
 
 # -- A server that is away ---------------------------------------------------------------------------------------------
@@ -169,15 +172,41 @@ def test_function_is_interrupted_when_its_limit_is_over(clock: StillClock):
     assert [call.interrupted for call in running] == [[TaskTimeout], [], []]
 
 
-# -- The process that relays the outbox --------------------------------------------------------------------------------
+# -- Signals of a worker -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def own_signals() -> Iterator[None]:
-    handler, descriptor = signal.getsignal(signal.SIGUSR2), signal.set_wakeup_fd(-1)
+    handlers = {number: signal.getsignal(number) for number in (*STOP_SIGNALS, signal.SIGUSR2)}
+    descriptor = signal.set_wakeup_fd(-1)
     yield
-    signal.signal(signal.SIGUSR2, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     signal.set_wakeup_fd(descriptor)
+
+
+@pytest.mark.parametrize("way", [Stopping.handle_signals, Stopping.handle_supervisor])
+def test_signal_right_before_a_sleep_ends_it(own_signals: None, way: Callable[[Stopping], None]):
+    wakeup, came_late = Wakeup(), list[str]()
+    stopping = Stopping(wakeup, grace_s=60, shared_state=None)
+    way(stopping)
+
+    def end_the_sleep() -> None:
+        came_late.append("nothing else has ended the sleep")
+        wakeup.wake()
+
+    watch = threading.Timer(30, end_the_sleep)
+    watch.start()
+
+    signal.raise_signal(signal.SIGTERM)
+    wakeup.sleep(lambda: None, at_most_s=3600)
+
+    watch.cancel()
+    wakeup.close()
+    assert stopping.by is not None and came_late == []
+
+
+# -- The process that relays the outbox --------------------------------------------------------------------------------
 
 
 def test_request_to_end_stays_made_while_the_supervisor_lives(own_signals: None):
