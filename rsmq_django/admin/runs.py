@@ -17,6 +17,7 @@ from ..conf.settings import get_settings
 from ..live.older_runs import LakeProblem, OlderRuns
 from ..live.places import QueueRef
 from ..live.row_keys import row_key
+from ..live.runs import on_connection
 from ..live.servers import all_places
 from ..live.times import as_datetime
 from ..models import Run
@@ -226,8 +227,9 @@ class RunAdmin(RunsAgain, LiveAdmin):
     def _urls(self, request: HttpRequest, page: PageOfRun) -> dict[str, str]:
         """Return the addresses of what the run has to do with, as far as the user may see it."""
         event, place = page.event, page.place
-        urls = {"same_error": self.address("run_changelist", group=page.group) if page.group else ""}
-        urls["same_task"] = self.address("run_changelist", task=event.task) if event.task else ""
+        here = on_connection(place.alias)
+        urls = {"same_error": self.address("run_changelist", group=page.group, **here) if page.group else ""}
+        urls["same_task"] = self.address("run_changelist", task=event.task, **here) if event.task else ""
         if self.may(request, "view_registeredtask") and event.task in known_tasks():
             urls["task"] = self.address("registeredtask_change", event.task)
         if self.may(request, "view_queue") and ":" not in place.name:

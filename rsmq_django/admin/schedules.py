@@ -15,6 +15,8 @@ from django.utils.translation import gettext_lazy
 
 from .. import schedules
 from ..core.errors import RedisFailure, RsmqError
+from ..live.places import home_of
+from ..live.runs import on_connection
 from ..models import Schedule
 from ..tasks.envelope import Envelope
 from . import schedule_pages
@@ -131,10 +133,14 @@ class ScheduleAdmin(LiveAdmin):
                 (name, OPERATIONS[name].label) for name in names if self.may(request, OPERATIONS[name].codename)
             ],
             "may_view_result": self.may(request, "view_result"),
-            "runs_url": self.address("run_changelist", task=schedule.task) if self.may(request, "view_run") else "",
+            "runs_url": self._runs_url(schedule) if self.may(request, "view_run") else "",
             **self._plan_of(request, schedule),
         }
         return super().render_change_form(request, context, *args, **kwargs)
+
+    def _runs_url(self, schedule: Schedule) -> str:
+        here = on_connection(home_of(schedule.entry.queue_name))
+        return self.address("run_changelist", task=schedule.task, **here)
 
     def _plan_of(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:
         """Return when it is due, with which arguments, and what may be changed of it."""

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..live.places import QueueRef, home_of
+from ..live.runs import on_connection
 from ..live.tasks import past_of_task, queue_place
 from ..models import RegisteredTask
 from .formats import as_run_time, breakable, one_line, short_list, visible
@@ -72,7 +73,7 @@ class TaskAdmin(LiveAdmin):
             "median": self.median(task),
             "p95": self.p95(task),
             "queue_links": [(visible(name), self._queue_url(name)) for name in task.queue_names],
-            "runs_url": self.address("run_changelist", task=task.path) if self.may(request, "view_run") else "",
+            "runs_url": self._runs_url(task) if self.may(request, "view_run") else "",
             "messages_url": self.address("message_changelist", q=task.path),
             "enqueue_url": self._enqueue_url(request, task),
         }
@@ -83,6 +84,11 @@ class TaskAdmin(LiveAdmin):
             return ""
         name = task.task.queue_name
         return self.address("queue_enqueue", QueueRef(home_of(name), name).key, task=task.path)
+
+    def _runs_url(self, task: RegisteredTask) -> str:
+        """Return the address of the runs on the connection of the task's queue, or of the first queue with counters."""
+        name = task.task.queue_name if task.task is not None else next(iter(task.queue_names), "")
+        return self.address("run_changelist", task=task.path, **on_connection(home_of(name)))
 
     def _queue_url(self, name: str) -> str:
         place = queue_place(name)

@@ -146,6 +146,11 @@ def default_alias() -> str:
     return DEFAULT_ALIAS if DEFAULT_ALIAS in connections else next(iter(connections))
 
 
+def on_connection(alias: str) -> dict[str, str]:
+    """Return the field of an address that shows the attempts of a connection; none for the default one."""
+    return {} if alias == default_alias() else {"connection": alias}
+
+
 def dead_letters_of(alias: str, event: Event) -> str | None:
     """Return the dead-letter queue of the attempt's queue."""
     place = QueueRef(alias, get_settings().base_name(event.queue)).dead_letters

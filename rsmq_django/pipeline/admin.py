@@ -35,6 +35,7 @@ from ..admin.formats import (
 )
 from ..admin.redaction import redact
 from ..conf.settings import get_settings
+from ..live.places import home_of
 from ..spark.burn import ALARMS
 from ..spark.runs import DONE
 from . import history
@@ -93,7 +94,11 @@ class TaskHistoryAdmin(HistoryAdmin):
             "downloads": download_links(request),
             "span": span_of(request),
             "anomalies": [
-                (odd, self._runs_of(request, odd.hour, odd.queue, odd.task), local_text(odd.hour, "Y-m-d H:i"))
+                (
+                    odd,
+                    self._runs_of(request, odd.hour, odd.queue, odd.task, home_of(odd.queue)),
+                    local_text(odd.hour, "Y-m-d H:i"),
+                )
                 + _measured(odd)
                 for odd in anomalies
             ],
@@ -105,7 +110,8 @@ class TaskHistoryAdmin(HistoryAdmin):
         """Return the address of the page about each step: the hours of a day, or the runs of an hour."""
         queue, task = request.GET.get("queue", ""), request.GET.get("task", "")
         if isinstance(steps[0], dt.datetime):
-            urls = [self._runs_of(request, step, queue, task) for step in steps if isinstance(step, dt.datetime)]
+            hours = [step for step in steps if isinstance(step, dt.datetime)]
+            urls = [self._runs_of(request, hour, queue, task, of) for hour, of in _connections(hours, queue, task)]
             return urls if all(urls) else []
         if len(steps) > KEEP_HOURS_DAYS:
             return []  # without hours
@@ -113,14 +119,21 @@ class TaskHistoryAdmin(HistoryAdmin):
         about = {name: value for name, value in (("queue", queue), ("task", task)) if value}
         return [f"?{urlencode(about | _range(begin, dt.timedelta(days=1)))}" for begin in begins]
 
-    def _runs_of(self, request: HttpRequest, hour: dt.datetime, queue: str, task: str) -> str:
+    def _runs_of(self, request: HttpRequest, hour: dt.datetime, queue: str, task: str, connection: str) -> str:
         """Return the address of the runs of an hour; "" for users who may not see it."""
         if not request.user.has_perm("rsmq.view_run"):
             return ""
-        settings = get_settings()
-        connection = settings.queue(queue).connection if settings.knows_queue(queue) else ""
         about = {"queue": queue, "task": task, "connection": connection} | _range(hour, dt.timedelta(hours=1))
         return self.address("run_changelist", **{name: value for name, value in about.items() if value})
+
+
+def _connections(hours: Sequence[dt.datetime], queue: str, task: str) -> Iterator[tuple[dt.datetime, str]]:
+    """Yield each hour with the connection of the queue, or of the busiest queue of the hour: a list of runs has one."""
+    busiest: Mapping[dt.datetime, str] = {}
+    if not queue and len(get_settings().connections) > 1:
+        busiest = history.busiest_queues(task=task, since=hours[0], until=hours[-1] + dt.timedelta(hours=1))
+    for hour in hours:
+        yield hour, home_of(queue or busiest.get(hour, ""))
 
 
 def _range(begin: dt.datetime, length: dt.timedelta) -> dict[str, str]:

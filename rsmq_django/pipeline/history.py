@@ -190,6 +190,13 @@ def task_totals(
     return dict(sorted(totals.items(), key=lambda item: -item[1].busy_s))
 
 
+def busiest_queues(*, task: str | None, since: dt.datetime, until: dt.datetime) -> dict[dt.datetime, str]:
+    """Return the queue with the most attempts in each hour."""
+    rows: QuerySet[Any] = _hours(None, task, since, until).order_by()
+    counted = rows.values_list("hour", "queue").annotate(of_queue=Sum("attempts"))
+    return {hour: queue for hour, queue, _attempts in counted.order_by("of_queue")}
+
+
 def failure_groups(
     *,
     since: dt.date | None = None,

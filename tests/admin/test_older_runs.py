@@ -14,7 +14,7 @@ from django.test import Client as Browser
 from django.utils import timezone
 
 from rsmq_django.core import Queue
-from rsmq_django.pipeline.models import Anomaly
+from rsmq_django.pipeline.models import Anomaly, TaskHour
 from rsmq_django.spark.events import SCHEMA
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.schemas import EVENTS
@@ -251,3 +251,22 @@ def test_links_are_for_users_who_may_see_runs(browser_of: Callable[..., Browser]
     page = looker.get(TASKS, {"span": "2d"})
 
     assert page.status_code == 200 and RUNS not in page.content.decode().replace("/admin/rsmq/", "", 1)
+
+
+@pytest.mark.usefixtures("mid_minute", "history")
+def test_hours_of_all_queues_lead_to_the_connection_of_their_busiest_queue(browser: Browser, settings: Any):
+    media = {**settings.RSMQ["CONNECTIONS"]["default"], "NAMESPACE": "media"}
+    connections = {**settings.RSMQ["CONNECTIONS"], "media": media}
+    settings.RSMQ = {
+        **settings.RSMQ,
+        "CONNECTIONS": connections,
+        "QUEUES": {"mail": {}, "films": {"CONNECTION": "media"}},
+    }
+    row = TaskHour.objects.filter(task="shop.pay").latest("hour")
+    row.pk, row.queue, row.attempts = None, "films", 1000
+    row.save()
+
+    for asked in ({}, {"task": "shop.pay"}):
+        urls = browser.get(TASKS, {"span": "2d", **asked}).context["charts"][0].urls
+        found = [parse_qs(urlsplit(each).query).get("connection") for each in urls[-3:]]
+        assert found == [["default"], ["default"], ["media"]], asked

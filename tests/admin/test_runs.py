@@ -235,6 +235,19 @@ def test_page_of_a_run_shows_arguments_result_error_and_other_attempts(
     assert "/admin/rsmq/result/seven/change/" in bad.content.decode()
 
 
+def test_links_to_other_runs_stay_on_the_connection(
+    browser: Browser, mail: Queue, server: PrivateServer, settings: Any
+):
+    media = {**settings.RSMQ["CONNECTIONS"]["default"], "NAMESPACE": "media"}
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {**settings.RSMQ["CONNECTIONS"], "media": media}}
+    write(server, 1, e="dead", x="builtins.OSError")
+    server.redis.rename("rsmq::events", "media::events")
+
+    urls = open_run(browser, connection="media").context["urls"]
+
+    assert [ids(browser.get(urls[name])) for name in ("same_task", "same_error")] == [["t1"], ["t1"]]
+
+
 def test_run_without_its_message_says_that_arguments_are_not_stored_any_more(browser: Browser, ran: None):
     page = open_run(browser, q="t13")
 

@@ -39,6 +39,17 @@ def test_the_list_shows_when_schedules_fire(browser: Browser, remind: Any):
     assert row.next_at is not None and "every 15 min" in text_of(browser.get(SCHEDULES))
 
 
+def test_the_runs_of_a_schedule_are_those_of_its_connection(browser: Browser, remind: Any, settings: Any):
+    assert browser.get(f"{PAGE}change/").context["runs_url"] == f"/admin/rsmq/run/?task={remind.module_path}"
+
+    media = {**settings.RSMQ["CONNECTIONS"]["default"], "NAMESPACE": "media"}
+    connections = {**settings.RSMQ["CONNECTIONS"], "media": media}
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": connections, "QUEUES": {"mail": {"CONNECTION": "media"}}}
+    schedules.add("again", remind, every_s=900)
+
+    assert "&connection=media" in browser.get(f"{SCHEDULES}again/change/").context["runs_url"]
+
+
 def test_a_schedule_is_run_now(
     browser: Browser, remind: Any, mail: Queue, django_capture_on_commit_callbacks: Callable[..., Any]
 ):

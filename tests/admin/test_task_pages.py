@@ -195,6 +195,16 @@ def test_the_page_leads_to_the_runs_of_the_task(browser: Browser, browser_of: Ca
     assert browser_of("view_registeredtask").get(url_of(pay.module_path)).context["runs_url"] == ""
 
 
+def test_the_runs_are_those_of_the_connection_of_the_queue(browser: Browser, pay: Any, settings: Any):
+    media = {**settings.RSMQ["CONNECTIONS"]["default"], "NAMESPACE": "media"}
+    connections = {**settings.RSMQ["CONNECTIONS"], "media": media}
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": connections, "QUEUES": {pay.queue_name: {"CONNECTION": "media"}}}
+
+    url = browser.get(url_of(pay.module_path)).context["runs_url"]
+
+    assert url == f"/admin/rsmq/run/?task={pay.module_path}&connection=media"
+
+
 def test_the_page_leads_to_the_form_that_enqueues_it(browser: Browser, browser_of: Callable[..., Browser], pay: Any):
     url = browser.get(url_of(pay.module_path)).context["enqueue_url"]
 
