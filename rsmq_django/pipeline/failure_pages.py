@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
@@ -81,7 +82,8 @@ class FailureGroupAdmin(HistoryAdmin):
         if request.method == "POST":
             return self._mute(request) if "mute" in request.POST else self._redrive(request)
         span = span_of(request)
-        since = (utc(timezone.now()) - dt.timedelta(days=SPANS[span][0])).date()
+        days = _days_of(span)
+        since = days[0]
         form = FailureForm(request.GET)
         asked, muted = form.asked(), set(MutedFailure.objects.values_list("fingerprint", flat=True))
         may_view_body = request.user.has_perm("rsmq.view_body")
@@ -98,7 +100,7 @@ class FailureGroupAdmin(HistoryAdmin):
                 {
                     "group": group,
                     "sample": one_line(redact(group.sample), 300) if may_view_body else "",
-                    "trend": _trend(group, span),
+                    "trend": _trend(group, days),
                     "queues": [(name, _dead_letters_url(self, name)) for name in group.queues],
                     "is_muted": group.fingerprint in muted,
                 }
@@ -187,10 +189,15 @@ def _name_of(group: history.FailureSummary | FailureGroup) -> str:
     return ", ".join(visible(part) for part in (group.task, group.error_type.rpartition(".")[2]) if part)
 
 
-def _trend(group: history.FailureSummary, span: str) -> Any:
+def _days_of(span: str) -> list[dt.date]:
+    """Return the days of UTC of a period, today last."""
+    today = utc(timezone.now()).date()
+    return [today - dt.timedelta(days=back) for back in reversed(range(SPANS[span][0]))]
+
+
+def _trend(group: history.FailureSummary, days: Sequence[dt.date]) -> Any:
     """Return the failures by day as a tiny chart."""
-    today, number = dt.datetime.now(dt.UTC).date(), SPANS[span][0]
-    counts = [group.by_day.get(today - dt.timedelta(days=back), 0) for back in reversed(range(number))]
+    counts = [group.by_day.get(day, 0) for day in days]
     newest = ngettext("%(n)s failure on the last day", "%(n)s failures on the last day", counts[-1])
     return sparkline(counts, newest % {"n": as_number(counts[-1])})
 

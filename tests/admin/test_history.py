@@ -346,6 +346,22 @@ def test_failures_are_filtered(browser: Browser, older_failures: None):
         assert groups_of(browser.get(FAILURES, asked)) == expected, asked
 
 
+@pytest.mark.parametrize(("span", "days"), [("2d", 2), ("2w", 14), ("12w", 84)])
+def test_failures_are_those_of_as_many_days_as_the_period_has(browser: Browser, db: None, span: str, days: int):
+    now = timezone.now()
+    for back in range(days + 2):
+        at = now - dt.timedelta(days=back)
+        FailureGroup.objects.create(
+            day=at.date(), task=f"task{back}", fingerprint="same", error_type="KeyError", n=1, retried=1,
+            dead=0, first_at=at, last_at=at, queues=["mail"], workers=1,
+        )  # fmt: skip
+
+    page = browser.get(FAILURES, {"span": span})
+
+    assert [one["group"].n for one in page.context["groups"]] == [days]
+    assert len(page.context["tasks"]) == days
+
+
 def test_failures_have_a_trend_and_lead_to_the_dead_letters_of_their_queue(
     browser: Browser, older_failures: None, django_assert_max_num_queries: Any
 ):
