@@ -238,6 +238,11 @@ def counters_key(namespace: str, name: str, span_s: int, begins_s: int) -> str:
     return f"{namespace}::stats:{name}:{span_s}:{begins_s}"
 
 
+def empty_times_key(namespace: str, name: str) -> str:
+    """Return the key of the sorted set of times in which a queue stayed empty; core/stats/counters.py explains it."""
+    return f"{namespace}::stats:{name}:empty"
+
+
 def totals_key(namespace: str, name: str) -> str:
     """Return the key of a queue's counters of all time."""
     return f"{namespace}::stats:{name}:total"

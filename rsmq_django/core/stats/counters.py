@@ -8,13 +8,16 @@ time in three resolutions, and one of all time:
 Fields: `succeeded:{task}` and the other COUNTERS; `wait:{bucket}:{task}` and `run:{bucket}:{task}` as histogram.py has
 them, with their sums in `wait_us:{task}` and `run_us:{task}`; `=ready` and similar fields are samples of the queue's
 depth; `@{worker}` is the number of the last report of a worker.
+
+A queue that stays empty has no samples, as there may be thousands of them. Its times without messages are in
+`{ns}::stats:{queue}:empty`: "begin sent received" -> end, with the totals of that time; see parts/empty.lua.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..keys import counters_key, queue_keys, totals_key
+from ..keys import counters_key, empty_times_key, queue_keys, totals_key
 from ..transport.call import Argument, Call
 from .spans import RESOLUTIONS, ttls
 
@@ -42,9 +45,11 @@ def report(
 
 def sample(namespace: str, queue: str, *, at_s: float) -> Call[bool]:
     """Return the call that records the current depth of a queue."""
-    own = queue_keys(namespace, queue)
-    keys = (own.messages, own.settings, *_keys_at(namespace, queue, at_s))
-    return Call("stats/counters/sample", keys, tuple(ttls()), bool, True, queue)
+    own, hour = queue_keys(namespace, queue), RESOLUTIONS[-1]
+    hour_s = hour.begin_of(at_s)
+    before = counters_key(namespace, queue, hour.span_s, hour_s - hour.span_s)
+    keys = (own.messages, own.settings, empty_times_key(namespace, queue), before, *_keys_at(namespace, queue, at_s))
+    return Call("stats/counters/sample", keys, (int(at_s), hour_s, *ttls()), bool, True, queue)
 
 
 def _keys_at(namespace: str, queue: str, at_s: float) -> list[str]:

@@ -7,13 +7,15 @@ reads a few hundred numbers per span.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from ..errors import InvalidValue, RedisFailure, RsmqError
-from ..keys import counters_key, totals_key
+from ..keys import counters_key, empty_times_key, totals_key
 from ..numbers import read_count, read_whole
 from ..topic.keys import lag_key
 from ..transport.call import Call
@@ -130,26 +132,39 @@ def read_counts(
     return tasks
 
 
-def _series_calls(client: Client, queues: Sequence[str], window: Window) -> list[Call[Hash]]:
+def _series_calls(client: Client, queues: Sequence[str], window: Window) -> list[Call[Any]]:
     span_s = window.resolution.span_s
-    return [
+    hashes = [
         _read_hash(queue, counters_key(client.namespace, queue, span_s, begins_s))
         for queue in queues
         for begins_s in window.spans
     ]
+    return [*hashes, *(_read_empty_times(client.namespace, queue, window) for queue in queues)]
 
 
 def _series(
     window: Window,
     queues: Sequence[str],
-    replies: Sequence[Hash | RsmqError],
+    replies: Sequence[Any],
     task: str | None,
     known: Container[str],
 ) -> dict[str, list[Slot]]:
-    hashes, each = [_fields_of(reply) for reply in replies], len(window.spans)
-    parts = {queue: hashes[number * each : (number + 1) * each] for number, queue in enumerate(queues)}
+    each = len(window.spans)
+    hashes, times = map(_fields_of, replies[: len(queues) * each]), replies[len(queues) * each :]
+    parts = {queue: list(islice(hashes, each)) for queue in queues}
     shown = shown_tasks(parts, known) if task is None else None
+    for queue, empty_times in zip(queues, times, strict=True):
+        _fill_in(window, parts[queue], _or_nothing(empty_times))
     return {queue: _slots(window, part, task, shown and shown[queue]) for queue, part in parts.items()}
+
+
+def _fill_in(window: Window, hashes: Sequence[Hash], empty_times: Sequence[EmptyTime]) -> None:
+    """Add the samples of a queue that stayed empty to its spans without a sample."""
+    for begins_s, fields in zip(window.spans, hashes, strict=True):
+        ends_s = begins_s + window.resolution.span_s
+        found = next((each for each in empty_times if each.begins_s < ends_s and begins_s <= each.ends_s), None)
+        if found is not None and "=sent" not in fields:
+            fields |= {"=sent": found.sent, "=received": found.received}
 
 
 def _slots(window: Window, hashes: Sequence[Hash], task: str | None, shown: Container[str] | None) -> list[Slot]:
@@ -223,9 +238,11 @@ def moment_calls(
     With a task, only its attempts are counted.
     """
     _check_number(names, "side by side")
-    args, calls = () if task is None else (task,), {}
+    span_s, calls = window.resolution.span_s, {}
+    empty_times = [empty_times_key(namespace, name) for name in names]
     for begins_s in window.spans:
-        keys = tuple(counters_key(namespace, name, window.resolution.span_s, begins_s) for name in names)
+        keys = (*(counters_key(namespace, name, span_s, begins_s) for name in names), *empty_times)
+        args = (begins_s, begins_s + span_s, *(() if task is None else (task,)))
         read = partial(_read_moment, begins_s, len(names))
         calls[begins_s] = Call("stats/counters/beside", keys, args, read, repeatable=True)
     return calls
@@ -251,13 +268,14 @@ def together_call(namespace: str, names: Sequence[str], window: Window, begins_s
     _check_number(names, "together")
     step_s = window.resolution.span_s
     keys = [counters_key(namespace, name, step_s, at_s) for at_s in (begins_s, begins_s - step_s) for name in names]
+    keys += [empty_times_key(namespace, name) for name in names]
 
     def read(reply: list[Any]) -> Moment:
         moment = _read_moment(begins_s, 1, reply)
         moment.sent, moment.total_sent = moment.total_sent, [None]
         return moment
 
-    return Call("stats/counters/together", tuple(keys), (), read, repeatable=True)
+    return Call("stats/counters/together", tuple(keys), (begins_s, step_s), read, repeatable=True)
 
 
 def recent_attempts(namespace: str, names: Sequence[str], now_s: float) -> Call[dict[str, tuple[int, int]]]:
@@ -332,6 +350,29 @@ def _read_hash(subject: str, key: str) -> Call[Hash]:
     return Call("HGETALL", (key,), (), _read_numbers, True, subject)
 
 
+class EmptyTime(NamedTuple):
+    """A time in which a queue stayed empty, and its totals."""
+
+    begins_s: int
+    sent: int
+    received: int
+    ends_s: float
+
+
+def _read_empty_times(namespace: str, queue: str, window: Window) -> Call[list[EmptyTime]]:
+    args = (window.spans[0], "+inf", "WITHSCORES")
+    return Call("ZRANGEBYSCORE", (empty_times_key(namespace, queue),), args, _read_times, True, queue)
+
+
+def _read_times(reply: list[bytes]) -> list[EmptyTime]:
+    times = []
+    for member, ends_s in zip(reply[::2], reply[1::2], strict=True):
+        if re.fullmatch(rb"\d{1,15} \d{1,15} \d{1,15}", member):  # anything else was written by another program
+            begins_s, sent, received = map(int, member.split())
+            times.append(EmptyTime(begins_s, sent, received, float(ends_s)))
+    return times
+
+
 def _read_numbers(reply: list[bytes]) -> Hash:
     found = {}
     for name, value in zip(reply[::2], reply[1::2], strict=True):
@@ -343,6 +384,10 @@ def _read_numbers(reply: list[bytes]) -> Hash:
 
 def _fields_of(reply: Hash | RsmqError) -> Hash:
     """Return the fields of a hash; empty if another program uses its key for another type."""
+    return _or_nothing(reply) or {}
+
+
+def _or_nothing(reply: Any) -> Any:
     if isinstance(reply, RedisFailure):
         raise reply
-    return {} if isinstance(reply, RsmqError) else reply
+    return () if isinstance(reply, RsmqError) else reply

@@ -85,6 +85,32 @@ def test_age_of_a_queue_is_that_of_its_first_ready_message(
     assert 5000 <= int(fields[b"=oldest_ms"]) < 65_000 if ready else fields[b"=oldest_ms"] == b"0"
 
 
+def test_queue_that_stays_empty_takes_one_small_key(client: Client, queue: Queue, server: PrivateServer):
+    now = time.time()
+    for at_s in range(int(now) - 5 * 3600, int(now), 15):
+        client.run(sample("rsmq", "jobs", at_s=at_s))
+
+    begins = {int(key.rpartition(b":")[2]) for key in server.redis.keys("rsmq::stats:jobs:60:*")}
+    assert max(begins) - min(begins) < 3600, "only the first hour has samples"
+    assert server.redis.zcard("rsmq::stats:jobs:empty") == 1
+    assert server.redis.memory_usage("rsmq::stats:jobs:empty") < 300
+    assert 8 * 86_400 < server.redis.ttl("rsmq::stats:jobs:empty") < 9 * 86_400
+
+
+def test_times_in_which_a_queue_stayed_empty_are_kept_for_eight_days(
+    client: Client, queue: Queue, server: PrivateServer
+):
+    now = time.time()
+    for days in (20, 9, 3, 1):
+        for hours in range(3):
+            client.run(sample("rsmq", "jobs", at_s=now - days * 86_400 + hours * 3600))
+        queue.send(b"x")
+        queue.pop()
+
+    ends = [end for _, end in server.redis.zrange("rsmq::stats:jobs:empty", 0, -1, withscores=True)]
+    assert [round((now - end) / 86_400) for end in ends] == [9, 3, 1]
+
+
 def test_sample_of_a_missing_queue_records_nothing(client: Client, server: PrivateServer):
     assert client.run(sample("rsmq", "nobody", at_s=time.time())) is False
     assert server.redis.keys() == []
@@ -112,11 +138,15 @@ def test_full_report_goes_through_in_one_call(client: Client):
 
 
 def test_reports_and_samples_work_at_the_memory_limit(client: Client, queue: Queue, server: PrivateServer):
+    Queue("idle", client).create()
     client.run(a_report(1, succeeded__mail=1))
     client.run(sample("rsmq", "jobs", at_s=time.time()))
+    for hours in (2, 1):  # it has stayed empty
+        client.run(sample("rsmq", "idle", at_s=time.time() - hours * 3600))
     server.redis.config_set("maxmemory", 1)
     try:
         client.run(a_report(2, succeeded__mail=1))
+        client.run(sample("rsmq", "idle", at_s=time.time()))
         client.run(sample("rsmq", "jobs", at_s=time.time()))
     finally:
         server.redis.config_set("maxmemory", 0)

@@ -20,6 +20,7 @@ from rsmq_django.core.stats.history import (
     read_series,
     read_totals,
     side_by_side,
+    together_call,
 )
 from tests.core.stats.reports import a_report
 from tests.redis_server import PrivateServer
@@ -179,6 +180,49 @@ def test_sent_is_by_how_much_the_total_of_any_client_grew(queue: Queue):
 
     assert sent[-1] == 4, "also over spans in which nobody looked"
     assert set(sent[:-1]) == {None}, "nobody looked before the first time"
+
+
+def sampled(queue: Queue, since_s: float, until_s: float) -> None:
+    """Sample a queue each minute."""
+    for at_s in range(int(since_s), int(until_s) + 1, 60):
+        queue.client.run(sample("rsmq", queue.name, at_s=at_s))
+
+
+@pytest.mark.parametrize(("hours", "span_s"), [(2.5, 60), (4, 600), (4, 3600)])
+def test_queue_that_stayed_empty_has_a_depth_and_a_number_of_sent_messages(queue: Queue, hours: float, span_s: int):
+    client, now = queue.client, time.time()
+    window = Window.of(now - hours * HOUR_S, now, span_s)
+    queue.send_many([b"x"] * 3)
+    for _ in range(3):
+        queue.pop()
+    sampled(queue, now - 6 * HOUR_S, now)
+    queue.send_many([b"x"] * 2)
+    client.run(sample("rsmq", queue.name, at_s=now))
+
+    slots = read_series(client, [queue.name], since_s=window.begins_s, until_s=now, step_s=span_s)[queue.name]
+    calls = moment_calls("rsmq", [queue.name], window)
+    by_queue = moments(client.run_many(list(calls.values())))
+    all_queues = [client.run(together_call("rsmq", [queue.name], window, begins_s)) for begins_s in window.steps]
+
+    numbers = [0] * (len(window.steps) - 1) + [2]
+    assert [slot.sent for slot in slots] == numbers
+    assert [moment.sent[0] for moment in by_queue] == numbers
+    assert [moment.sent[0] for moment in all_queues] == numbers
+    assert [slot.depth and slot.depth.ready for slot in slots] == numbers
+    assert {slot.depth and slot.depth.total_sent for slot in slots[:-1]} == {3}
+
+
+def test_time_in_which_nobody_looked_is_not_taken_for_empty(queue: Queue):
+    client, now = queue.client, time.time()
+    sampled(queue, now - 4 * HOUR_S, now - HOUR_S)
+    queue.send_many([b"x"] * 2)
+    client.run(sample("rsmq", queue.name, at_s=now))
+
+    slots = read_series(client, [queue.name], since_s=now - 1.5 * HOUR_S, until_s=now)[queue.name]
+
+    assert [slot.depth is None for slot in slots[-45:]] == [True] * 44 + [False]
+    assert slots[0].depth is not None
+    assert slots[-1].sent == 2
 
 
 def test_one_task_is_separated_from_all_others(client: Client, queue: Queue):
