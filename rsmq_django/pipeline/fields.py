@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
+from django.db.models import Max, Min, QuerySet
+from django.db.models.functions import Trunc
 from django.utils import timezone
 
 if TYPE_CHECKING:
@@ -50,6 +52,22 @@ class UtcField(_DateTimeField):
 def utc(when: dt.datetime) -> dt.datetime:
     """Return a time in UTC; one without a zone is local."""
     return (timezone.make_aware(when) if timezone.is_naive(when) else when).astimezone(dt.UTC)
+
+
+class LocalDays(QuerySet[Any]):
+    """Rows whose days, months and years are local with and without USE_TZ: the date hierarchy of a list has them.
+
+    Without USE_TZ, Django would count those of the stored times, which are UTC in databases without time zones.
+    """
+
+    def datetimes(self, field_name: str, kind: str, order: str = "ASC", tzinfo: Any = None) -> Any:
+        """Return the days with rows, or the first days of the months or years with rows."""
+        # A stored day is a part of two local days, so its ends are in all of them.
+        days = self.annotate(stored_day=Trunc(field_name, "day", output_field=models.DateTimeField()))
+        ends = days.order_by().values("stored_day").annotate(first=Min(field_name), last=Max(field_name))
+        local = [timezone.localtime(at) for row in ends for at in (row["first"], row["last"])]
+        begins = {dt.date(at.year, 1 if kind == "year" else at.month, at.day if kind == "day" else 1) for at in local}
+        return sorted(begins, reverse=order == "DESC")
 
 
 class HistogramField(_TextField):

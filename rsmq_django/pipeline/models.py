@@ -14,7 +14,7 @@ from django.utils.formats import number_format
 from django.utils.timezone import localtime
 from django.utils.translation import gettext_lazy as _
 
-from .fields import HistogramField, UtcField
+from .fields import HistogramField, LocalDays, UtcField
 
 #: Longest queue name; task paths and kinds of errors are cut to a length that every database can index.
 NAME_LENGTH, PATH_LENGTH = 160, 200
@@ -355,6 +355,8 @@ class QueueDepth(models.Model):
     oldest_age_us = models.BigIntegerField(null=True)
     body_bytes = models.BigIntegerField()
     max_receive_count = models.IntegerField()
+
+    objects = LocalDays.as_manager()
 
     class Meta:
         verbose_name = _("queue depth")

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.templatetags.admin_list import date_hierarchy
 from django.contrib.auth.models import Permission, User
 from django.test import Client as Browser
 from django.utils import timezone
@@ -40,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("mid_minute")
 
 ROOT = "/admin/rsmq_pipeline/"
 TASKS, FAILURES, OBJECTIVES = f"{ROOT}taskhour/", f"{ROOT}failuregroup/", f"{ROOT}sloburn/"
-LAKE = f"{ROOT}lakeday/"
+LAKE, DEPTHS = f"{ROOT}lakeday/", f"{ROOT}queuedepth/"
 NAMES = ("taskhour", "failuregroup", "sloburn", "capacityadvice", "anomaly", "queuedepth", "pipelinerun", "lakeday")
 #: Whole hours, half hours, and half an hour of summer time.
 ZONES = ("Asia/Tokyo", "Asia/Kolkata", "America/St_Johns", "Australia/Lord_Howe")
@@ -569,6 +570,26 @@ def test_depths_of_queues_are_charted(browser: Browser, history: None, django_as
     assert oldest.series[0].values[-3:] == [2, 1, 0]
     assert mail.context["charts"][0].series[0].values[-3:] == [20, 10, 0]
     assert len(rows_of(mail)) == 3
+
+
+def test_each_link_to_a_day_of_depths_has_its_snapshots(browser: Browser, db: None, zone: ZoneInfo, uses_tz: None):
+    times = [dt.datetime(2026, 11, 10, 2, tzinfo=dt.UTC) + dt.timedelta(hours=9 * number) for number in range(8)]
+    for at in [*times, times[0] - dt.timedelta(days=400)]:
+        QueueDepth.objects.create(
+            day=at.date(), taken_at=at, queue="mail", waiting=1, delayed=0, in_flight=0, oldest_age_us=0,
+            body_bytes=9, max_receive_count=1,
+        )  # fmt: skip
+
+    def links(**asked: str) -> list[Any]:
+        return date_hierarchy(browser.get(DEPTHS, asked).context["cl"])["choices"]
+
+    days = links(taken_at__year="2026", taken_at__month="11")
+    of_days = [[row.taken_at for row in rows_of(browser.get(DEPTHS + day["link"]))] for day in days]
+
+    assert [day["title"] for day in days] == list(dict.fromkeys(f"{at.astimezone(zone):%B %-d}" for at in times))
+    assert [at for of_day in of_days for at in sorted(of_day)] == times
+    assert [each["title"] for each in links()] == ["2025", "2026"]
+    assert [each["title"] for each in links(taken_at__year="2025")] == ["October 2025"]
 
 
 def test_depths_are_filtered_by_a_form_above_the_list(browser: Browser, history: None):
