@@ -324,7 +324,7 @@ class Worker:
 
     def _is_out_of_messages(self) -> bool:
         if self.options.until_empty:
-            return all(source.is_empty for source in self.sources)
+            return all(source.is_empty or source.left_to_others for source in self.sources)
         return all(source.is_drained for source in self.sources)
 
     @property
@@ -353,6 +353,8 @@ class Worker:
 
     def _release_the_rest(self) -> bool:
         """Release running messages, so that another worker can run them at once. Returns whether there were none."""
+        if self.stop_by is None and self.options.until_empty:
+            _log_left_to_others(self.sources)
         if stuck := self._ends_by_itself and self._is_stuck:
             logger.error("outcomes refused by a damaged queue are dropped; those messages run again after its repair")
         # Before the coroutines are cancelled: a coroutine that ends at once because of that is unfinished, too.
@@ -384,6 +386,12 @@ class Worker:
         is_supervised = self.shared_state is not None and not self._is_orphan
         released = [source for source in self.sources if source.is_released_by_supervisor]
         return {each for each in running if is_supervised and each.sink in released}
+
+
+def _log_left_to_others(sources: Sequence[Source]) -> None:
+    if left := sum(source.left_to_others for source in sources):
+        calls = counted(left, "call")
+        logger.warning("left %s of unknown tasks in the queues, for workers that know the tasks", calls)
 
 
 def _log_unreported(sources: Sequence[Source]) -> int:

@@ -22,12 +22,14 @@ class Server:
     is_drained: bool = True
     is_stuck: bool = False
     is_unavailable: bool = False
+    left_to_others: int = 0
 
 
 BUSY = Server(is_idle=False, is_empty=False, is_drained=False)
 STUCK = Server(is_idle=False, is_empty=False, is_drained=False, is_stuck=True)
 AWAY = Server(is_idle=False, is_unavailable=True)
 DELAYED = Server(is_empty=False)
+UNKNOWN = Server(is_empty=False, left_to_others=1)
 READY = Server(is_empty=False, is_drained=False)
 
 
@@ -51,6 +53,8 @@ def test_a_worker_runs_until_it_is_stopped(project: Configure):
         ((DELAYED, Server()), False),
         ((Server(), BUSY), False),
         ((BUSY, Server()), False),
+        ((UNKNOWN, Server()), True),
+        ((UNKNOWN, DELAYED), False),
     ],
 )
 def test_until_no_message_is_left_on_any_server(project: Configure, servers: tuple[Server, ...], is_done: bool):

@@ -63,6 +63,10 @@ class BaseSource(CommonSource, ABC):
         self.is_empty: bool | None = None
         #: Whether the last fetch left nothing ready; None before the first fetch.
         self.is_drained: bool | None = None
+        #: Ids of messages that were given back because their task is not known here, in a worker that ends by itself.
+        self._unknown: set[str] = set()
+        #: The number of messages if no others are left, else 0; None: not asked since the last exchange.
+        self._left_to_others: int | None = None
 
     # -- Called by any thread -----------------------------------------------------------------------------------------
 
@@ -111,6 +115,23 @@ class BaseSource(CommonSource, ABC):
     def is_stuck(self) -> bool:
         """Return whether only outcomes are left that a damaged queue has refused for a while."""
         return self.pending.is_stuck(len(self.leases))
+
+    @property
+    def left_to_others(self) -> int:
+        """Return the number of messages if all are calls of tasks that are not known here, else 0. Asks the server."""
+        if not (self.is_drained and 0 < len(self._unknown) < MAX_BATCH):
+            return 0
+        if self._left_to_others is None:
+            try:
+                ids = self._ids_left(len(self._unknown))
+            except RsmqError:
+                return 0  # the next exchange shows what is wrong
+            self._left_to_others = len(ids) if self._unknown.issuperset(ids) else 0
+        return self._left_to_others
+
+    @abstractmethod
+    def _ids_left(self, at_most: int) -> list[str]:
+        """Return the ids of the messages in the queues; of a queue that has more than `at_most`, at least one more."""
 
     @property
     def unreported(self) -> int:
@@ -205,6 +226,7 @@ class BaseSource(CommonSource, ABC):
         self.leases.expire(time.monotonic())
 
     def _read(self, steps: Sequence[Step], replies: Sequence[Any]) -> None:
+        self._left_to_others = None
         failures: list[tuple[Step, RsmqError]] = []
         for step, reply in zip(steps, replies, strict=True):
             if isinstance(reply, RsmqError):
@@ -248,6 +270,9 @@ class BaseSource(CommonSource, ABC):
         outcome = settlements[0].outcome  # a step with several outcomes has one kind only
         if isinstance(outcome, (RetryIn, Postponed)):
             self.poll_schedule.fetch_within(outcome.after_s)
+            if self._ends_by_itself and len(self._unknown) < MAX_BATCH:
+                unknown = [each.execution for each in settlements if each.execution.handler is None]
+                self._unknown.update(each.delivery.message.id for each in unknown)
         if SettleResult.LEASE_LOST in verdicts and not isinstance(outcome, Released):
             for settlement, verdict in zip(settlements, verdicts, strict=True):
                 if verdict is SettleResult.LEASE_LOST:

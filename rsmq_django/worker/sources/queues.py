@@ -11,8 +11,10 @@ from ...core.errors import BrokenQueue, ConnectionFailed, QueueNotFound
 from ...core.keys import paused_key, worker_key
 from ...core.limits import MAX_BATCH
 from ...core.log_lines import get_logger
+from ...core.queue.replies import read_ids
 from ...core.transport.backoff import ReconnectBackoff
 from ...core.transport.call import Call
+from ...core.transport.client import raise_or_return
 from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
 from ..fetch.exchange import Fetched, FetchParts, FetchStep, PendingExchange, PreparedFetch
@@ -457,6 +459,11 @@ class QueueSource(BaseSource):
             self.selector.bands_are_known = self.is_drained = self.is_empty = False
         may_be_more = not self.selector.bands_are_known
         self.poll_schedule.plan_next(found=found, next_s=next_s, is_partial=order.is_partial, may_be_more=may_be_more)
+
+    def _ids_left(self, at_most: int) -> list[str]:
+        keys = [work_queue.queue.keys.messages for work_queue in self.queues]
+        found = self.client.run_many([Call("ZRANGE", (key,), (0, at_most), read_ids, True) for key in keys])
+        return [message_id for reply in found for message_id in raise_or_return(reply)]
 
     def _note_pauses(self, *, are_readable: bool) -> None:
         if are_readable:

@@ -13,7 +13,7 @@ from ...conf.settings import ReliableQueueSettings, get_settings
 from ...core import Client, RsmqError, SettleResult
 from ...core.limits import MAX_BATCH
 from ...core.log_lines import get_logger
-from ...core.reliable import Popped
+from ...core.reliable import Kind, Popped
 from ...queues import get_client
 from ..delivery import Delivery
 from ..execute.execution import Execution
@@ -211,6 +211,12 @@ class ReliableSource(BaseSource):
         self.is_empty = self.is_drained and popped.next_due_ms is None and not popped.in_flight
         if not fetch.is_filled:
             self.wake_up.expect()
+
+    def _ids_left(self, at_most: int) -> list[str]:
+        kinds: tuple[Kind, ...] = ("undelivered", "delayed", "delivered")
+        queues = [state.queue for state in self.states.values()]
+        found = [queue.messages(kind, count=at_most + 1, body_bytes=0) for queue in queues for kind in kinds]
+        return [message.id for messages in found for message in messages]
 
     def _plan_next(self, found: int, next_due_ms: int | None, *, is_filled: bool) -> None:
         is_damaged = any(state.damage.is_on for state in self.states.values())

@@ -130,6 +130,10 @@ class Source(AckSink, Protocol):
         """Return whether the last fetch left nothing ready; None before the first fetch."""
 
     @property
+    def left_to_others(self) -> int:
+        """Return the number of messages if all are calls of tasks that are not known here, else 0. Asks the server."""
+
+    @property
     def is_empty(self) -> bool | None:
         """Return whether the last fetch found no message at all; None before the first fetch."""
 

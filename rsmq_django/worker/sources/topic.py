@@ -432,6 +432,11 @@ class TopicGroupSource(CommonSource):
         return _all_are([state.is_empty for state in self._groups])
 
     @property
+    def left_to_others(self) -> int:
+        """Return 0: the function of a message is that of its group, and known."""
+        return 0
+
+    @property
     def is_stuck(self) -> bool:
         """Return whether only outcomes are left that a damaged group has refused for a while."""
         refused = self._refused

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import string
+import threading
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from rsmq_django.worker.execute import resolve as unknown_tasks
 from rsmq_django.worker.lease.inflight import heartbeat_call
 from rsmq_django.worker.supervise.control import ProcessControl
 from tests.redis_server import PrivateServer
-from tests.support import pass_time
+from tests.support import pass_time, wait_until
 from tests.worker.workshop import (
     Configure,
     a_child,
@@ -176,6 +178,43 @@ def test_it_is_logged_once_for_each_task(graceful: None, caplog: pytest.LogCaptu
     told = [record.getMessage() for record in caplog.records if "declared in this worker" in record.getMessage()]
     assert [PATH in line for line in sorted(told)] == [False, True]
     assert all("given back to their queue for up to 900 s each" in line for line in told)
+
+
+LEFT = "left 1 call of unknown tasks in the queues, for workers that know the tasks"
+
+
+def test_a_burst_leaves_such_calls_and_waits_for_delayed_ones(graceful: None, caplog: pytest.LogCaptureFixture):
+    seen: list[str] = []
+    send_call()
+    declare(lambda word: seen.append(word)).using(run_after=dt.timedelta(seconds=1.5)).enqueue("later")
+
+    assert work()
+
+    assert seen == ["later"]
+    assert LEFT in caplog.messages
+    assert (dead_letters(), get_queue("default").attributes().messages) == ([], 1)
+
+
+def test_a_burst_waits_for_messages_in_flight_beside_such_calls(
+    graceful: None, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    release = threading.Event()
+    declare(lambda: release.wait(60)).enqueue()
+    other = threading.Thread(target=new_worker(max_tasks=1).run)
+    other.start()
+    wait_until(lambda: get_queue("default").attributes().hidden_messages == 1)
+    message_id = send_call()
+    burst = threading.Thread(target=work)
+    burst.start()
+    wait_until(lambda: int(server.redis.hget("rsmq:default:Q", f"{message_id}:rc") or 0) == 2)
+    assert LEFT not in caplog.messages
+
+    release.set()
+
+    burst.join(90)
+    other.join(90)
+    assert not burst.is_alive() and not other.is_alive()
+    assert LEFT in caplog.messages
 
 
 # -- Renamed tasks -----------------------------------------------------------------------------------------------------

@@ -207,6 +207,20 @@ def test_call_of_an_unknown_task_waits_for_a_worker_that_has_the_task(
     assert attempts == [1]
 
 
+def test_a_burst_leaves_calls_of_unknown_tasks_and_waits_for_delayed_ones(
+    orders: ReliableQueue, graceful: None, caplog: pytest.LogCaptureFixture
+):
+    seen: list[str] = []
+    orders.push(json.dumps({"task": f"{__name__}.greet"}))
+    orders.push(task_body(declare(lambda word: seen.append(word)), "later"), delay_s=1.5)
+
+    assert work("orders")
+
+    assert seen == ["later"]
+    assert "left 1 call of unknown tasks in the queues, for workers that know the tasks" in caplog.messages
+    assert len(orders.messages("delayed")) == 1
+
+
 def test_call_of_an_unknown_task_that_was_pushed_long_ago_is_given_back_as_often_as_fits_into_its_grace(
     orders: ReliableQueue, graceful: None, server: PrivateServer
 ):
