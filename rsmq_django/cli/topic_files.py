@@ -80,7 +80,7 @@ def restore(session: Session, /, name: str, path: Path, append: bool, skip: int)
     done, under_way = skip, 0
     try:
         with _opened(path, "rb", gz=path.suffix == ".gz") as file:
-            for batch in portions(_entries(file, path, skip), _size_of, count=MAX_BATCH, size_bytes=MAX_TRIP_BYTES):
+            for batch in portions(_entries(file, path, skip), _size_of, count=MAX_BATCH, size=MAX_TRIP_BYTES):
                 under_way = len(batch)
                 topic.publish(*batch)
                 done, under_way = done + under_way, 0

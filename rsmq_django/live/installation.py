@@ -23,13 +23,14 @@ from ..core.doctor.troubles import Service, Trouble, attempt_calls, dead_letter_
 from ..core.errors import PermissionDenied, RsmqError, SentinelDenied
 from ..core.limits import MAX_BATCH
 from ..core.log_lines import get_logger
-from ..core.queue.listing import digest, workers
+from ..core.queue.listing import MAX_QUEUES, digest, workers
 from ..core.queue.pause import paused
 from ..core.queue.queue import list_call
 from ..core.stats.depth import Depth
 from ..core.stats.fingerprint import fingerprint_of
 from ..core.tasks.processes import read_processes
 from ..core.transport.call import Call
+from ..core.transport.portions import portions
 from ..queues import get_client
 from .expected import expected_queues
 from .places import QueueRef
@@ -45,7 +46,7 @@ WAIT_S = 0.5
 KEEP_FACTOR, KEEP_AT_MOST_S = 10.0, 10.0
 #: The number of dead letters per queue whose kind is read, once a minute unless their number changes.
 MAX_LOOKED_AT, KEEP_KINDS_S = MAX_BATCH, 60.0
-MAX_KINDS_REMEMBERED = 1_000
+MAX_KINDS_REMEMBERED = 10_000
 
 T = TypeVar("T")
 
@@ -169,19 +170,24 @@ _known_kinds: LruCache[_Kinds] = LruCache(MAX_KINDS_REMEMBERED)
 
 
 def _read_kinds(client: Client, part: _Part) -> None:
-    now_s = time.monotonic()
+    now_s, changed = time.monotonic(), list[tuple[QueueRef, int]]()
     for place, messages in part.dead.items():
-        key = (client, place)
-        known = _known_kinds.recall(key)
+        known = _known_kinds.recall((client, place))
         if known is None or known.messages != messages or known.until_s < now_s:
-            (page,) = answers_that_came(client, [digest(client.namespace, place.name, count=MAX_LOOKED_AT)])
+            changed.append((place, messages))
+        else:
+            part.kinds |= known.fingerprints
+            part.are_more_kinds |= messages > MAX_LOOKED_AT
+    # Together the scripts of one round trip read no more than that of one long queue.
+    for group in portions(changed, lambda each: each[1], count=MAX_QUEUES, size=MAX_LOOKED_AT):
+        calls = [digest(client.namespace, place.name, count=MAX_LOOKED_AT) for place, _ in group]
+        for (place, messages), page in zip(group, answers_that_came(client, calls), strict=True):
             if page is None:  # deleted meanwhile, or broken: the other queues are still shown
                 continue
             kinds = frozenset(fingerprint_of(message.failure()) for message in page.messages)
-            known = _Kinds(messages, now_s + KEEP_KINDS_S, kinds)
-            _known_kinds.keep(key, known)
-        part.kinds |= known.fingerprints
-        part.are_more_kinds |= messages > MAX_LOOKED_AT
+            _known_kinds.keep((client, place), _Kinds(messages, now_s + KEEP_KINDS_S, kinds))
+            part.kinds |= kinds
+            part.are_more_kinds |= messages > MAX_LOOKED_AT
 
 
 # -- For pages that do not wait ---------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class BatchSize:
 
     def choose(self, sizes: Sequence[tuple[int, int]]) -> list[int]:
         """Return the keys of the rows that go out together, of up to `rows` keys with the sizes of their bodies."""
-        first = next(portions(sizes, lambda row: row[1], count=self.rows, size_bytes=self.size_bytes), [])
+        first = next(portions(sizes, lambda row: row[1], count=self.rows, size=self.size_bytes), [])
         self.leaves_some = len(first) < len(sizes) or len(first) == self.rows
         return [key for key, _ in first]
 

@@ -6,20 +6,23 @@ from collections.abc import Iterator, Mapping
 
 from ..keys import queue_keys
 from ..transport.client import Client
+from ..transport.portions import portions
 from . import calls
-from .calls import Facts
+from .calls import LOOKED_AT_A_TIME, Facts
 from .catalogue import found
 from .dead_messages import examine_dead_messages
 from .finding import ExpectedQueue, Finding, Progress
 from .messages import examine_fields, examine_messages, examine_side_data
 from .own_keys import examine_own_keys
-from .probe import Probe
+from .probe import Examination, Probe
 from .queues import examine_attributes, examine_queue, is_queue
 from .server import examine_server
 from .service import examine_service
 from .survey import Survey, survey
 
 Settings = Mapping[str, ExpectedQueue]
+#: Of short queues. Each takes up to three calls.
+QUEUES_AT_A_TIME = 100
 
 
 def examine(
@@ -43,13 +46,13 @@ def examine(
     findings += seen.findings
     findings += [found("rbmq", name, "it has a key of rbmq") for name in sorted(seen.rbmq)]
     facts = _look_at_all(probe, seen)
-    for number, (name, known) in enumerate(facts.items()):
-        report("queues", number, len(facts))
-        findings += _examine_one(probe, name, known, seen, expected.get(name), deep=deep, progress=report)
+    for name, known in facts.items():
+        findings += examine_queue(name, known, is_listed=name in seen.listed)
+        findings += examine_attributes(name, known, expected.get(name))
     findings += [found("not-created", name, "it does not exist yet") for name in expected if name not in facts]
-    for name in sorted(seen.noted):
-        exists = name in facts
-        findings += examine_side_data(probe, name, queue_keys(client.namespace, name), exists=exists, deep=deep)
+    findings += _examine_messages(probe, facts, seen, deep=deep, progress=report)
+    for name in sorted(seen.noted - facts.keys()):
+        findings.append(found("stale-side-data", name, "there are records about it, but no such queue"))
     findings += examine_own_keys(probe)
     findings += examine_dead_messages(probe)
     if any(queue.is_worked_on or queue.dead_letter for queue in expected.values()):
@@ -75,20 +78,28 @@ def _look_at_all(probe: Probe, seen: Survey) -> dict[str, Facts]:
     }
 
 
-def _examine_one(
-    probe: Probe,
-    name: str,
-    facts: Facts,
-    seen: Survey,
-    expected: ExpectedQueue | None,
-    *,
-    deep: bool,
-    progress: Progress,
+def _examine_messages(
+    probe: Probe, facts: Mapping[str, Facts], seen: Survey, *, deep: bool, progress: Progress
 ) -> Iterator[Finding]:
-    keys = queue_keys(probe.client.namespace, name)
-    yield from examine_queue(name, facts, is_listed=name in seen.listed)
-    yield from examine_attributes(name, facts, expected)
-    if facts.has_index and (facts.has_hash or name in seen.listed):
-        yield from examine_messages(probe, name, keys, total=facts.messages, deep=deep, progress=progress)
-    if facts.has_hash:
-        yield from examine_fields(probe, name, keys, total=facts.fields, deep=deep, progress=progress)
+    """Yield the findings about single messages: a long queue is examined alone, many short ones side by side.
+
+    So the scripts of one round trip together read no more than one slice of a long queue.
+    """
+
+    def examinations(name: str, known: Facts) -> Iterator[Examination]:
+        keys = queue_keys(probe.client.namespace, name)
+        if known.has_index and (known.has_hash or name in seen.listed):
+            yield examine_messages(name, keys, total=known.messages, deep=deep, progress=progress)
+        if known.fields > len(known.attributes):
+            yield examine_fields(name, keys, total=known.fields, deep=deep, progress=progress)
+        if name in seen.noted:
+            yield examine_side_data(name, keys, deep=deep)
+
+    done = 0
+    by_size = portions(
+        facts.items(), lambda each: each[1].messages + each[1].fields, count=QUEUES_AT_A_TIME, size=LOOKED_AT_A_TIME
+    )
+    for part in by_size:
+        progress("queues", done, len(facts))
+        done += len(part)
+        yield from probe.examine_side_by_side(each for queue in part for each in examinations(*queue))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import redis
@@ -14,10 +14,13 @@ from .catalogue import found
 from .finding import Finding, Severity
 
 T = TypeVar("T")
+#: Yields calls, each with the subject of the finding if it is refused; gets their results, None for a refused one; and
+#: returns its findings.
+Examination = Generator[tuple[Call[Any], str], Any, list[Finding]]
 
 #: The subject of findings about the server.
 SERVER = "server"
-#: How many queues are examined in one round trip.
+#: How many calls are in one round trip.
 CALLS_AT_A_TIME = 100
 
 
@@ -49,8 +52,25 @@ class Probe:
 
     def run_many(self, calls: Sequence[Call[T]], *, about: str) -> Iterator[T | None]:
         """Yield the result of each call, None for calls that the server's user may not run."""
-        for first in range(0, len(calls), CALLS_AT_A_TIME):
-            for result in self.client.run_many(calls[first : first + CALLS_AT_A_TIME]):
+        return self._results([(call, about) for call in calls])
+
+    def examine_side_by_side(self, examinations: Iterable[Examination]) -> Iterator[Finding]:
+        """Yield the findings of examinations. Each round trip has the next call of each."""
+        answered: list[tuple[Examination, Any]] = [(each, None) for each in examinations]
+        while answered:
+            asked = []
+            for examination, result in answered:
+                try:
+                    asked.append((examination, examination.send(result)))
+                except StopIteration as end:
+                    yield from end.value
+            results = self._results([question for _, question in asked])
+            answered = [(examination, result) for (examination, _), result in zip(asked, results, strict=True)]
+
+    def _results(self, questions: Sequence[tuple[Call[Any], str]]) -> Iterator[Any]:
+        for first in range(0, len(questions), CALLS_AT_A_TIME):
+            part = questions[first : first + CALLS_AT_A_TIME]
+            for result, (_, about) in zip(self.client.run_many([call for call, _ in part]), part, strict=True):
                 self._asked_count += 1
                 if isinstance(result, PermissionDenied):
                     self._refused_count += 1

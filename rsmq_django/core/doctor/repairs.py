@@ -25,7 +25,7 @@ from . import calls
 from .calls import GRACE_S, REPAIRED_AT_A_TIME
 from .examination import Settings
 from .finding import ExpectedQueue, Finding, Repair
-from .messages import S, walk
+from .messages import S, following
 from .queues import broken_attributes, fractional_attributes
 
 T = TypeVar("T")
@@ -128,10 +128,11 @@ class Patient:
         return self._walk(lambda cursor: calls.scan_fields(self.keys, cursor, grace_s=0))
 
     def _walk(self, scan: Callable[[str], Call[S]]) -> Iterator[S]:
-        def run(call: Call[S]) -> S:
-            return self.client.run(call)
-
-        return walk(run, scan)
+        cursor: str | None = "0"
+        while cursor is not None:
+            piece = self.client.run(scan(cursor))
+            yield piece
+            cursor = following(piece)
 
     @staticmethod
     def _in_two_looks(suspects: Iterable[T], act: Callable[[Sequence[T]], int]) -> Steps:

@@ -148,7 +148,7 @@ class Transfer:
 
 def cut(messages: Sequence[StoredMessage], most: int = MAX_SLICE) -> Iterator[list[StoredMessage]]:
     """Yield slices of up to `most` messages and MAX_SLICE_BYTES."""
-    return portions(messages, lambda message: message.size_bytes or 0, count=most, size_bytes=MAX_SLICE_BYTES)
+    return portions(messages, lambda message: message.size_bytes or 0, count=most, size=MAX_SLICE_BYTES)
 
 
 def pages(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InvalidValue, RedisFailure, RsmqError
 from ..keys import counters_key, empty_times_key, totals_key
+from ..limits import batches
 from ..numbers import read_count, read_whole
 from ..topic.keys import lag_key
 from ..transport.call import Call
@@ -66,16 +67,17 @@ def read_series(
     task: str | None = None,
     known: Container[str] = (),
 ) -> dict[str, list[Slot]]:
-    """Return the history of queues in one round trip: for each, slots of `step_s` seconds (chosen when left out).
+    """Return the history of queues: for each, slots of `step_s` seconds (chosen when left out).
 
     Times are epoch seconds. Everything is kept by the minute for three hours, by ten minutes for 26 hours, by the hour
     for eight days; the last slot is still growing. With a `task`, only its attempts are counted. Up to MOST_TASKS pairs
-    of queue and task are separate, those in `known` first; OTHER is the rest. Raises InvalidValue for a step that is
-    finer than the stored one, and the errors of `Client.run()`.
+    of queue and task are separate, those in `known` first; OTHER is the rest. One round trip for each thousand spans.
+    Raises InvalidValue for a step that is finer than the stored one, and the errors of `Client.run()`.
     """
     window = Window.of(since_s, until_s, step_s)
     calls = _series_calls(client, queues, window)
-    return _series(window, queues, client.run_many(calls) if calls else [], task, known)
+    replies = [reply for part in batches(calls) for reply in client.run_many(part)]
+    return _series(window, queues, replies, task, known)
 
 
 async def aread_series(
@@ -91,16 +93,17 @@ async def aread_series(
     """See read_series()."""
     window = Window.of(since_s, until_s, step_s)
     calls = _series_calls(client, queues, window)
-    return _series(window, queues, await client.arun_many(calls) if calls else [], task, known)
+    replies = [reply for part in batches(calls) for reply in await client.arun_many(part)]
+    return _series(window, queues, replies, task, known)
 
 
 def read_totals(client: Client, queues: Sequence[str], *, known: Container[str] = ()) -> dict[str, dict[str, Counts]]:
-    """Return the totals of queues by task: numbers that only grow. One round trip.
+    """Return the totals of queues by task: numbers that only grow. One round trip for each thousand queues.
 
     Up to MOST_TASKS pairs of queue and task are separate, those in `known` first; OTHER is the rest.
     """
     calls = [_read_hash(queue, totals_key(client.namespace, queue)) for queue in queues]
-    return _totals(queues, client.run_many(calls) if calls else [], known)
+    return _totals(queues, [reply for part in batches(calls) for reply in client.run_many(part)], known)
 
 
 async def aread_totals(
@@ -108,7 +111,7 @@ async def aread_totals(
 ) -> dict[str, dict[str, Counts]]:
     """See read_totals()."""
     calls = [_read_hash(queue, totals_key(client.namespace, queue)) for queue in queues]
-    return _totals(queues, await client.arun_many(calls) if calls else [], known)
+    return _totals(queues, [reply for part in batches(calls) for reply in await client.arun_many(part)], known)
 
 
 def read_counts(

@@ -13,18 +13,18 @@ K = TypeVar("K", bound=Hashable)
 
 
 def portions(
-    items: Iterable[T], size_of: Callable[[T], int], *, count: int = MAX_BATCH, size_bytes: int = MAX_TRIP_BYTES
+    items: Iterable[T], size_of: Callable[[T], int], *, count: int = MAX_BATCH, size: int = MAX_TRIP_BYTES
 ) -> Iterator[list[T]]:
-    """Yield lists of up to `count` items and `size_bytes` each, in order; a larger item has a list of its own."""
+    """Yield lists of up to `count` items and this `size` each, in order; a larger item has a list of its own."""
     portion: list[T] = []
     total = 0
     for item in items:
-        size = size_of(item)
-        if portion and (len(portion) == count or total + size > size_bytes):
+        own_size = size_of(item)
+        if portion and (len(portion) == count or total + own_size > size):
             yield portion
             portion, total = [], 0
         portion.append(item)
-        total += size
+        total += own_size
     if portion:
         yield portion
 

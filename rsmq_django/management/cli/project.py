@@ -16,10 +16,11 @@ from ...core.doctor import ExpectedQueue, Finding
 from ...core.doctor.catalogue import found
 from ...core.errors import PermissionDenied
 from ...core.keys import queues_key, shard_namespace
-from ...core.limits import MOST_SHARDS
+from ...core.limits import MOST_SHARDS, batches
 from ...core.queue.browse import count
 from ...core.tasks.schedules import list_entries
 from ...core.texts import counted
+from ...core.transport.client import raise_or_return
 from ...live.durability import shortfalls
 from ...live.expected import expected_queues
 from ...live.installation import read_installation
@@ -161,9 +162,10 @@ def _messages_left(client: Client, names: Sequence[str]) -> dict[str, int]:
     empty, too, for a user who may not read them: the connection of a shard in use reports that.
     """
     try:
-        existing = {*list_queues(client)}
-        counts = {name: client.run(count(client.namespace, name)).messages for name in names if name in existing}
-        left = {name: messages for name, messages in sorted(counts.items()) if messages}
+        existing = sorted({*list_queues(client)}.intersection(names))
+        calls = [count(client.namespace, name) for name in existing]
+        counts = [raise_or_return(reply).messages for part in batches(calls) for reply in client.run_many(part)]
+        left = {name: messages for name, messages in zip(existing, counts, strict=True) if messages}
         return {} if left and served_names(client) else left
     except PermissionDenied:
         return {}

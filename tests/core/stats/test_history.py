@@ -1,6 +1,7 @@
 """The history of counters: series without gaps, totals, numbers of many queues, sent messages."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -241,3 +242,19 @@ def test_one_task_is_separated_from_all_others(client: Client, queue: Queue):
 def test_too_many_queues_are_refused():
     with pytest.raises(InvalidValue, match="up to 300"):
         moment_calls("rsmq", ["q"] * (MAX_QUEUES + 1), Window.of(time.time() - 3600))
+
+
+def test_history_of_very_many_queues_is_read_in_portions(client: Client, monkeypatch: pytest.MonkeyPatch):
+    names, since_s = [f"jobs{number}" for number in range(1500)], time.time() - 60
+    sizes: list[int] = []
+    exchange = client.connection.exchange
+
+    def measured(commands: Any) -> Any:
+        sizes.append(len(commands))
+        return exchange(commands)
+
+    monkeypatch.setattr(client.connection, "exchange", measured)
+    assert read_series(client, names, since_s=since_s).keys() == {*names}
+    assert read_totals(client, names).keys() == {*names}
+
+    assert sum(sizes) >= 2 * len(names) and max(sizes) <= 1000
