@@ -64,6 +64,10 @@ class QueueSelector:
         self.is_provisioned = False
         #: False when the number of queues in Redis has changed: a priority may have been used for the first time.
         self.bands_are_known = False
+        #: Queues that a fetch could not read: those are provisioned, unless it is not known which ones are missing.
+        self._unreadable: list[WorkQueue] = []
+        #: Finds the queues with messages, if there are too many to fetch from all of them each time; else None.
+        self.scan: QueueProbe | None = None
         #: What is left of a provisioning that has begun.
         self._rest: Iterator[None] | None = None
         self._arrange()
@@ -78,8 +82,10 @@ class QueueSelector:
         self._batch_sizes = {name: size for name, size in sizes.items() if size is not None}
         self._has_lanes = any(work_queue.lane != NO_LANE for work_queue in self.queues)
         is_long = len(self.queues) > MANY and self._weights is None
-        #: Finds the queues with messages, if there are too many to fetch from all of them each time; else None.
-        self.scan = QueueProbe(self._client.namespace, self.queues, self._in_turn) if is_long else None
+        if not is_long:
+            self.scan = None
+        elif self.scan is None or self.scan.queues != self.queues:
+            self.scan = QueueProbe(self._client.namespace, self.queues, self._in_turn)
 
     def _in_turn(self, queues: Sequence[WorkQueue]) -> Sequence[WorkQueue]:
         return self._lane_rotation.arrange(queues) if self._has_lanes else queues
@@ -119,6 +125,13 @@ class QueueSelector:
             calls = {name: math.ceil(count / self._batch_sizes.get(name, 1)) for name, count in counts.items()}
             self._weights.note(order.quotas, calls, order.room)
 
+    def note_unreadable(self, queues: Sequence[WorkQueue]) -> None:
+        """Note queues that are missing or damaged."""
+        self.is_provisioned = False
+        self._unreadable += queues
+        if self.scan is not None:
+            self.scan.note_unreadable(queues)
+
     @property
     def is_settled(self) -> bool:
         """Return whether nothing has to be provisioned before the next fetch."""
@@ -140,7 +153,10 @@ class QueueSelector:
 
     def _provision(self) -> Iterator[None]:
         new = self.find_bands()  # first: a deleted band is not created again
-        yield from provision(new if self.is_provisioned else self.queues)
+        unreadable, self._unreadable = self._unreadable, []
+        if unreadable:
+            new += [each for each in self.queues if each in unreadable and each not in new]
+        yield from provision(new if self.is_provisioned or unreadable else self.queues)
 
     def find_bands(self) -> list[WorkQueue]:
         """Read the existing bands, and return the new ones.
@@ -203,7 +219,7 @@ class ProbeResult:
     """The reply of a scan."""
 
     server_ms: int
-    #: Time until the next message becomes visible; negative when there is none at all.
+    #: Time until a message becomes visible in a queue without ready ones; negative when none does.
     next_ms: float
     queue_count: int
     #: Positions from 1, in the order of the queues.
@@ -224,6 +240,9 @@ class QueueProbe:
     ready: Sequence[WorkQueue] = field(default_factory=list)
     #: The time of the next scan that also finds deleted queues.
     check_at: float = -math.inf
+    #: Queues that could not be read once, and a second time: until the next check, these are not read again.
+    _suspects: set[WorkQueue] = field(default_factory=set)
+    left_out: set[WorkQueue] = field(default_factory=set)
     _call: Call[ProbeResult] = field(init=False)
     _scanned_at: float = 0.0
 
@@ -239,12 +258,19 @@ class QueueProbe:
         if now < self.check_at:
             return self._call
         self.check_at = now + CHECK_EVERY_S
+        self._suspects, self.left_out = set(), set()
         return scan_call(self.namespace, self.queues, finds_deleted=True)
 
     def scanned(self, found: ProbeResult, now: float) -> None:
         """Note the result of a scan."""
         self._scanned_at = now
-        self.ready = self.in_turn([self.queues[position - 1] for position in found.positions])
+        queues = [self.queues[position - 1] for position in found.positions]
+        self.ready = self.in_turn([each for each in queues if each not in self.left_out])
+
+    def note_unreadable(self, queues: Iterable[WorkQueue]) -> None:
+        """Note queues that are missing or damaged: a missing one is created before it is read for the second time."""
+        self.left_out |= self._suspects.intersection(queues)
+        self._suspects.update(queues)
 
     def choose(self) -> Sequence[WorkQueue]:
         """Return the queues to fetch from."""

@@ -385,6 +385,8 @@ class QueueSource(BaseSource):
             self.clock.set(found.server_ms, asked_at=asked_at)
             nothing = Fetched(found.server_ms, found.next_ms, found.queue_count, [], [])
             self._note_fetched(nothing, FetchOrder(room, self.queues, [], None))
+            if scan.left_out:
+                self.is_drained = self.is_empty = False
 
     def _abandon_steps(self) -> list[AbandonStep]:
         deliveries = self.pending.take_abandoned()
@@ -452,9 +454,11 @@ class QueueSource(BaseSource):
         self.is_empty = self.is_drained and next_s < 0
         self._note_pauses(are_readable=0 not in fetched.unreadable)
         if unreadable := [position for position in fetched.unreadable if position]:
-            names = ", ".join(order.queues[position - 1].name for position in unreadable)
+            queues = [order.queues[position - 1] for position in unreadable]
+            names = ", ".join(each.name for each in queues)
             logger.error("queue %s is missing or damaged; a missing queue is created again", names)
-            self.selector.is_provisioned = self.is_drained = self.is_empty = False
+            self.selector.note_unreadable(queues)
+            self.is_drained = self.is_empty = False
         if fetched.queue_count != self.selector.known_count:
             self.selector.bands_are_known = self.is_drained = self.is_empty = False
         may_be_more = not self.selector.bands_are_known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -15,9 +16,10 @@ from rsmq_django.worker.fetch.queue_selector import MANY, scan_call
 from rsmq_django.worker.fetch.queues import queue_settings, work_queues_by_client
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, queue_source, send_raw, work, working
+from tests.worker.workshop import Configure, declare, new_worker, queue_source, send_raw, work, working
 
 NAMES = [f"q{number:03}" for number in range(MANY + 30)]
+WORKER_SCRIPTS = ("tasks/worker/fetch", "tasks/worker/scan", "tasks/worker/provision")
 
 
 @pytest.fixture
@@ -104,7 +106,7 @@ def test_damaged_queue_does_not_keep_the_others_from_being_worked_on(seen: list[
 @contextmanager
 def scripts_noted(server: PrivateServer) -> Iterator[list[tuple[str, int]]]:
     """Yield a list that has, after the block, the name and the number of keys of each script call in it."""
-    names = {load_script(name).sha1: name for name in ("tasks/worker/fetch", "tasks/worker/scan")}
+    names = {load_script(name).sha1: name for name in WORKER_SCRIPTS}
     calls: list[tuple[str, int]] = []
     server.redis.config_set("slowlog-max-len", 10_000)
     server.redis.config_set("slowlog-log-slower-than", 0)
@@ -116,6 +118,29 @@ def scripts_noted(server: PrivateServer) -> Iterator[list[tuple[str, int]]]:
         server.redis.config_set("slowlog-log-slower-than", 10_000)
         server.redis.config_set("slowlog-max-len", 128)
     calls += [(names[word[1]], int(word[2])) for word in words if word[0] == "EVALSHA" and word[1] in names]
+
+
+@pytest.mark.parametrize("key", [f"rsmq:{NAMES[1]}", f"rsmq:{NAMES[1]}:Q"])
+def test_damaged_queue_among_very_many_is_read_twice_until_the_next_check(
+    seen: list[str], server: PrivateServer, key: str
+):
+    source = queue_source(new_worker())
+    wait_until(lambda: source.exchange(1) == [] and source.is_drained)
+    send_to(NAMES[:3])
+    server.redis.delete(key)
+    server.redis.set(key, "of another program")
+
+    with scripts_noted(server) as calls:
+        for _ in range(20):
+            source.fetch_now()
+            source.poll_schedule.fetch_soon()
+            source.exchange(1)
+
+    named = Counter(calls)
+    assert named["tasks/worker/provision", 1 + 2 * len(NAMES)] == 0, "the others are not provisioned again"
+    assert named["tasks/worker/provision", 1 + 2] <= 4
+    assert not source.is_drained
+    assert {each.message.text() for each in source.leases.held()} == {NAMES[0], NAMES[2]}
 
 
 def test_fetch_names_only_queues_that_have_something(seen: list[str], server: PrivateServer):

@@ -6,8 +6,9 @@
 --   then     perhaps, per queue: hash attributes, counters, bodies, to find queues that were deleted
 --   ARGV     per queue: the name under which it is paused
 --
--- Returns the server's time (ms), the ms until the next message becomes visible (-1: no message), the number of
--- all queues, and the positions of the queues that have ready messages, were deleted or cannot be read, some twice.
+-- Returns the server's time (ms), the number of ms until the first message becomes visible in a queue without ready
+-- messages (-1: none does), the number of all queues, and the positions of the queues that have ready messages, were
+-- deleted or cannot be read, some twice.
 --#include parts/clock
 local FIRST_KEY, TOGETHER = 3, 20
 local next_at, out = nil, {integer(now_ms), -1, tonumber(redis.pcall("SCARD", KEYS[1])) or -1}
@@ -22,8 +23,11 @@ local function look(n)
   local head = redis.pcall("ZRANGE", KEYS[n], 0, 0, "WITHSCORES")
   local at, position = head.err and 0 or tonumber(head[2]), n - FIRST_KEY + 1
   if at and not is_paused(position) then
-    if at <= now_ms then out[#out + 1] = position end
-    if not next_at or at < next_at then next_at = at end
+    if at <= now_ms then
+      out[#out + 1] = position
+    elseif not next_at or at < next_at then
+      next_at = at
+    end
   end
 end
 
@@ -44,5 +48,5 @@ for first = first_settings, #KEYS, TOGETHER do
     end
   end
 end
-if next_at then out[2] = math.max(0, next_at - now_ms) end
+if next_at then out[2] = next_at - now_ms end
 return out
