@@ -73,6 +73,30 @@ def test_the_end_of_a_task_wakes_who_waits(project: Configure, server: PrivateSe
     assert [each.result(LONG_S).return_value for each in waits] == [1, 2, 3] * 2
 
 
+def test_a_process_is_noted_once_however_often_it_looks(project: Configure, monkeypatch: pytest.MonkeyPatch):
+    steps: list[str] = []
+    pause_s = waiting._Waiting.pause_s
+
+    def noting(*given: Any) -> Any:
+        steps.append("noted")
+        return await_end(*given)
+
+    def pausing(wait: waiting._Waiting) -> float:
+        steps.append("pause")
+        return pause_s(wait)
+
+    monkeypatch.setattr(waiting, "await_end", noting)
+    monkeypatch.setattr(waiting._Waiting, "pause_s", pausing)
+    monkeypatch.setattr(waiting, "NOTED_WAIT_S", 0.01)
+    result = declare(lambda: 7).enqueue()
+    wait = in_thread(lambda: result.wait(LONG_S))
+    wait_until(lambda: "noted" in steps and steps[steps.index("noted") :].count("pause") >= 5)
+    work()
+
+    assert wait.result(LONG_S).return_value == 7
+    assert steps.count("noted") == 1
+
+
 @pytest.mark.usefixtures("only_news")
 async def test_the_end_of_a_task_wakes_coroutines(project: Configure, server: PrivateServer):
     @declare

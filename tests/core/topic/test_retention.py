@@ -169,6 +169,14 @@ def test_slots_without_a_message_are_forgotten(topic: Topic, pass_time: PassTime
 # -- Compaction --------------------------------------------------------------------------------------------------------
 
 
+def test_compaction_goes_on_until_only_the_newest_messages_are_left(topic: Topic, server: PrivateServer):
+    for first in range(0, 1200, 400):
+        topic.publish(*(NewMessage(f"{number}", key="k") for number in range(first, first + 400)))
+
+    assert topic.compact() == 1199
+    assert kept(server) == [1200]
+
+
 def test_compaction_keeps_the_newest_message_of_each_key_and_messages_without_a_key(
     topic: Topic, server: PrivateServer
 ):

@@ -190,6 +190,17 @@ def test_client_that_was_answered_no_longer_counts_as_connected(served: Served):
     wait_until(lambda: served.port._clients == [])
 
 
+def test_client_is_disconnected_when_it_has_its_answer(served: Served, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rsmq_django.worker.supervise.probes.REPLY_WITHIN_S", 3600)
+    with served.connect() as client:
+        client.settimeout(30)
+        client.sendall(b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n")
+
+        answer = b"".join(iter(lambda: client.recv(4096), b""))  # up to its end, although the client stays
+
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 def test_a_retry_that_is_not_a_probe_is_reported(served: Served):
     assert served.ask("/etc/passwd") == (404, {"error": "Not Found"})
     assert served.ask("/health", method="POST") == (405, {"error": "Method Not Allowed"})
