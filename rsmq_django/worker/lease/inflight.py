@@ -14,9 +14,10 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ...core import Client, Message, RsmqError, SettleResult
+from ...core.errors import RedisFailure
 from ...core.keys import worker_key, workers_key
 from ...core.limits import batches
 from ...core.log_lines import get_logger
@@ -25,8 +26,12 @@ from ...core.queue.replies import read_message_id, read_nothing
 from ...core.tasks.processes import Slice, read_slice
 from ...core.transport.call import Argument, Call
 from ...core.transport.client import raise_or_return
+from ...core.transport.shared_exchanges import MOST_SHARED
 from ..delivery import SHORTEST_LEASE_S, Delivery, WorkQueue
 from .settle import release, removals
+
+logger = get_logger(__name__)
+T = TypeVar("T")
 
 #: A worker without a heartbeat for this time is dead: it and its supervisor have missed six.
 DEAD_AFTER_S = 30.0
@@ -116,11 +121,27 @@ def release_inflight(
     client: Client, queues: Sequence[WorkQueue], inflight_key: str, holds: Sequence[InflightEntry]
 ) -> int:
     """Release messages without counting an attempt. Returns how many there were."""
-    verdicts: list[SettleResult] = []
-    for work_queue, deliveries in _by_queue(queues, holds):
-        for batch in batches(deliveries):
-            verdicts += client.run(release(work_queue, batch))
-    return verdicts.count(SettleResult.DONE)
+    by_queue = _by_queue(queues, holds)
+    calls = [release(work_queue, batch) for work_queue, deliveries in by_queue for batch in batches(deliveries)]
+    return sum(verdicts.count(SettleResult.DONE) for verdicts in run_each(client, calls) if verdicts is not None)
+
+
+def run_each(client: Client, calls: Sequence[Call[T]]) -> list[T | None]:
+    """Run the calls that recover the messages of many queues, in few round trips, and return their results.
+
+    A damaged queue has None in the list, and is logged: it must not hold up the others. Each call compares receipts
+    and leases itself, so it does no harm that other calls come between them. Raises the errors of the server.
+    """
+    results: list[T | None] = []
+    for first in range(0, len(calls), MOST_SHARED):
+        part = calls[first : first + MOST_SHARED]
+        for call, result in zip(part, client.run_many(part), strict=True):
+            if isinstance(result, RedisFailure):
+                raise result
+            if isinstance(result, RsmqError):
+                logger.error("messages of queue %s become visible when their leases expire: %s", call.subject, result)
+            results.append(None if isinstance(result, RsmqError) else result)
+    return results
 
 
 class StillAlive(Exception):
@@ -132,18 +153,18 @@ def expire_inflight(client: Client, queues: Sequence[WorkQueue], worker_id: str,
 
     Raises StillAlive.
     """
-    expired = 0
+    calls = []
     for work_queue, deliveries in _by_queue(queues, holds):
         for batch in batches(deliveries):
             own = work_queue.queue.keys
             keys = (workers_key(client.namespace), worker_key(client.namespace, worker_id), own.messages, own.settings)
             receipts = [word for delivery in batch for word in delivery.receipt]
             args = (worker_id, _SILENCE_MS, *removals((), batch), *receipts)
-            count = client.run(Call("tasks/worker/expire", keys, args, int, True, work_queue.name))
-            if count < 0:
-                raise StillAlive(worker_id)
-            expired += count
-    return expired
+            calls.append(Call("tasks/worker/expire", keys, args, int, True, work_queue.name))
+    counts = [count for count in run_each(client, calls) if count is not None]
+    if any(count < 0 for count in counts):
+        raise StillAlive(worker_id)
+    return sum(counts)
 
 
 def heartbeat_call(client: Client, worker_ids: Sequence[str]) -> Call[tuple[int, list[str]]]:
@@ -238,9 +259,6 @@ class Undelivered:
         release_unknown(self._client, queues, self._inflight_key, {delivery.receipt for delivery in held})
         self.may_be = self.are_likely = False
         self._look_at = time.monotonic() + UNDELIVERED_EVERY_S
-
-
-logger = get_logger(__name__)
 
 
 def sign_off(clients: Iterable[Client], worker_id: str) -> None:

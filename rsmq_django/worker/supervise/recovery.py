@@ -29,7 +29,7 @@ from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
 from ..execute.invoke import Raised
 from ..execute.limits import find_places, free
-from ..lease.inflight import InflightEntry, forget, read_inflight, release_inflight
+from ..lease.inflight import InflightEntry, forget, read_inflight, release_inflight, run_each
 from ..lease.settle import cleanup_calls, removal_of, settle_calls, settle_keys
 from ..outcomes import Outcome, Released, Settlement
 from ..report.clock import ServerClock
@@ -201,11 +201,12 @@ def _give_back(
     )
     released = 0
     settlements = [Settlement(execution, Released()) for execution in executions.values()]
-    for each in settle_calls(settlements, event_log=reporting.event_log):
-        verdicts = client.run(each.call)
-        released += verdicts.count(SettleResult.DONE)
-        if reporting.statistics is not None:
-            reporting.statistics.settled(each.settlements, verdicts)
+    calls = settle_calls(settlements, event_log=reporting.event_log)
+    for each, verdicts in zip(calls, run_each(client, [each.call for each in calls]), strict=True):
+        if verdicts is not None:
+            released += verdicts.count(SettleResult.DONE)
+            if reporting.statistics is not None:
+                reporting.statistics.settled(each.settlements, verdicts)
     # Messages that were not found in the queue are gone already, and are removed from the record.
     rest = [entry for entry in holds if entry not in executions]
     return released + release_inflight(client, queues, worker_key(client.namespace, death.worker_id), rest)
@@ -215,11 +216,9 @@ def _read_executions(
     client: Client, known: Sequence[tuple[InflightEntry, WorkQueue]], death: Death
 ) -> dict[InflightEntry, Execution]:
     """Read the calls of the messages that are still held; others are omitted."""
-    replies = client.run_many([_read_held(entry, work_queue) for entry, work_queue in known])
+    replies = run_each(client, [_read_held(entry, work_queue) for entry, work_queue in known])
     found = {}
     for (entry, work_queue), reply in zip(known, replies, strict=True):
-        if isinstance(reply, RsmqError):
-            raise reply
         if reply:
             body, first, released, crashes = reply
             found[entry] = _execution(_delivery(entry, work_queue, body, first, released, read_count(crashes)), death)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from rsmq_django.core import Client, Message
+from rsmq_django.core import Client, Connection, Message
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Concurrency, fixed
 from rsmq_django.tasks.limits import keys_of_limit
@@ -26,6 +26,7 @@ from rsmq_django.worker.lease.inflight import (
 )
 from rsmq_django.worker.report.statistics import Statistics
 from rsmq_django.worker.supervise.recovery import Death, _read_held, recover
+from tests.exchanges import Exchanges
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
 from tests.worker.workshop import Configure, declare, the_dead_letter
@@ -376,3 +377,35 @@ def test_record_of_leases_outlives_recovery_because_a_late_fetch_may_add_to_it(
 
     assert not server.redis.exists("rsmq::workers")
     assert server.redis.exists("rsmq::worker:dead")
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_messages_of_many_queues_are_recovered_in_few_round_trips(
+    configure: Configure,
+    server: PrivateServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_stale: bool,
+):
+    names = [f"q{number}" for number in range(100)]
+    configure(**{name: {} for name in names})
+    for number, name in enumerate(names):
+        ensure_queue(name).send(b"x")
+        message = get_queue(name).receive(visibility_timeout_s=NEVER_S)
+        assert message is not None
+        noted(server, message, batch=f"{number} {name}")
+    server.redis.zadd("rsmq::workers", {"dead": 1})
+    ((client, queues),) = work_queues_by_client(queue_settings([]), "dead")
+    server.redis.delete("rsmq:q7")
+    server.redis.set("rsmq:q7", "of another program")
+    exchanges = Exchanges(server)
+    monkeypatch.setattr(Connection, "exchange", lambda *words: exchanges.exchange(*words))
+
+    if is_stale:
+        assert expire_inflight(client, queues, "dead", read_inflight(client, "rsmq::worker:dead")) == 99
+    else:
+        recover(client, queues, Death(worker_id="dead", how="signal 9", running=frozenset()), max_crashes=3)
+
+    assert exchanges.count < 10, "one for each queue would be a hundred"
+    assert all(get_queue(name).attributes().ready_messages == 1 for name in names if name != "q7")
+    assert "messages of queue q7 become visible when their leases expire" in caplog.text
