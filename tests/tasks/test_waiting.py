@@ -43,6 +43,25 @@ def only_news(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "NOTED_WAIT_S", 3600.0)
 
 
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The steps of all waits: "noted" and "pause"."""
+    steps: list[str] = []
+    pause_s = waiting._Waiting.pause_s
+
+    def noting(*given: Any) -> Any:
+        steps.append("noted")
+        return await_end(*given)
+
+    def pausing(wait: waiting._Waiting) -> float:
+        steps.append("pause")
+        return pause_s(wait)
+
+    monkeypatch.setattr(waiting, "await_end", noting)
+    monkeypatch.setattr(waiting._Waiting, "pause_s", pausing)
+    return steps
+
+
 def threads() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == "rsmq-ends-of-tasks"]
 
@@ -73,20 +92,9 @@ def test_the_end_of_a_task_wakes_who_waits(project: Configure, server: PrivateSe
     assert [each.result(LONG_S).return_value for each in waits] == [1, 2, 3] * 2
 
 
-def test_a_process_is_noted_once_however_often_it_looks(project: Configure, monkeypatch: pytest.MonkeyPatch):
-    steps: list[str] = []
-    pause_s = waiting._Waiting.pause_s
-
-    def noting(*given: Any) -> Any:
-        steps.append("noted")
-        return await_end(*given)
-
-    def pausing(wait: waiting._Waiting) -> float:
-        steps.append("pause")
-        return pause_s(wait)
-
-    monkeypatch.setattr(waiting, "await_end", noting)
-    monkeypatch.setattr(waiting._Waiting, "pause_s", pausing)
+def test_a_process_is_noted_once_however_often_it_looks(
+    project: Configure, steps: list[str], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(waiting, "NOTED_WAIT_S", 0.01)
     result = declare(lambda: 7).enqueue()
     wait = in_thread(lambda: result.wait(LONG_S))
@@ -288,8 +296,9 @@ def test_the_backend_decides_whether_a_call_waits_for_the_commit(
             result.wait(LONG_S)
 
 
+@pytest.mark.usefixtures("only_news")
 def test_without_a_subscription_the_record_is_looked_at(
-    project: Configure, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    project: Configure, steps: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     def refuse(*_: object) -> None:
         raise OSError("no permission for the channel")
@@ -301,8 +310,12 @@ def test_without_a_subscription_the_record_is_looked_at(
         return 7
 
     result = declare(seven).enqueue()
-    with working():
-        assert result.wait(LONG_S).return_value == 7
+    wait = in_thread(lambda: result.wait(LONG_S))
+    wait_until(lambda: steps)
+    work()
+
+    assert wait.result(LONG_S).return_value == 7
+    assert "noted" not in steps
     wait_until(lambda: not threads())
     said = [record.levelname for record in caplog.records if "no permission for the channel" in record.getMessage()]
     assert said.count("WARNING") == 1

@@ -203,9 +203,14 @@ draft.replace(__file__)
     assert worker.wait() == 0
 
 
-@pytest.mark.parametrize(("status", "is_failure"), [(0, False), (3, True)])
-def test_only_a_worker_that_failed_is_logged(status: int, is_failure: bool, caplog: pytest.LogCaptureFixture):
+@pytest.mark.parametrize(
+    ("status", "is_stopping", "is_failure"), [(0, False, False), (3, False, True), (3, True, False)]
+)
+def test_only_a_worker_that_failed_before_a_stop_is_logged(
+    status: int, is_stopping: bool, is_failure: bool, caplog: pytest.LogCaptureFixture
+):
     watcher = Watcher(lambda lifeline: status, {}, lifeline=None)
+    watcher._is_stopping = is_stopping
     try:
         watcher._pid = os.posix_spawn("/bin/sh", ["sh", "-c", f"exit {status}"], {})
         wait_until(lambda: watcher._is_over() or watcher._pid is None)
