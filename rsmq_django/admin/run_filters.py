@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -99,7 +100,6 @@ class _FormField(admin.SimpleListFilter):
         return queryset
 
 
-def known_fields() -> list[type[admin.SimpleListFilter]]:
-    """Return filters that make Django accept the fields of the form in an address."""
-    names = [name for name in RunForm.base_fields if name != "q"]
-    return [type(f"Known{name}", (_FormField,), {"title": name, "parameter_name": name}) for name in [*names, BEFORE]]
+def known_fields(names: Iterable[str]) -> list[type[admin.SimpleListFilter]]:
+    """Return filters that make Django accept the fields of a form in an address."""
+    return [type(f"Known{name}", (_FormField,), {"title": name, "parameter_name": name}) for name in names]

@@ -91,7 +91,7 @@ class RunAdmin(RunsAgain, LiveAdmin):
         "tags",
     )
     list_display_links = ("shown_time", "shown_task")
-    list_filter: ClassVar[Any] = known_fields()
+    list_filter: ClassVar[Any] = known_fields([*RunForm.base_fields, BEFORE])
     sortable_by: ClassVar[Any] = ()
     show_full_result_count = False
     actions = None

@@ -112,6 +112,8 @@ class LiveAdmin(_ModelAdmin):
     view_on_site = False
     #: Whether its pages keep themselves up to date.
     is_live = True
+    #: Whether a narrow window shows all columns of the list, below each other, in place of some. Themes have their own.
+    is_stacked = False
 
     class Media:
         css: ClassVar = {"all": ["rsmq/admin.css"]}
@@ -185,7 +187,8 @@ class LiveAdmin(_ModelAdmin):
         if is_fragment(request) and has_stock_lists():
             return self._list_fragment(request)
         title = capfirst(str(self.opts.verbose_name_plural))
-        return super().changelist_view(request, {"title": title, "is_live": self.is_live, **(extra_context or {})})
+        context = {"title": title, "is_live": self.is_live, "is_stacked": self.is_stacked and has_stock_lists()}
+        return super().changelist_view(request, {**context, **(extra_context or {})})
 
     def _list_fragment(self, request: HttpRequest) -> HttpResponse:
         """Return the content of the list, without what the stock view gathers for its frame."""

@@ -41,11 +41,11 @@ from ..spark.runs import DONE
 from . import history
 from .charts import SPANS, begin_of, burn_charts_of, charts_of, depth_charts_of, hours_and_days
 from .days import KEEP_HOURS_DAYS
-from .failure_pages import MOST_CHOICES, FailureGroupAdmin
+from .failure_pages import FailureGroupAdmin
 from .fields import utc
 from .lake_page import LakeAdmin
-from .models import NAME_LENGTH, Anomaly, CapacityAdvice, PipelineRun, QueueDepth, SloBurn, TaskHour
-from .pages import HistoryAdmin, QueueParameter, SpanParameter, span_links, span_of
+from .models import Anomaly, CapacityAdvice, PipelineRun, QueueDepth, SloBurn, TaskHour
+from .pages import MOST_CHOICES, FilterForm, HistoryAdmin, QueueForm, span_links, span_of
 from .state import MOST_CLOCK_S, LogHealth, lost_events, project_logs, published_steps, worst_log, worst_of
 from .task_table import FORMATS, TaskForm, download, download_links, headers, table_rows
 
@@ -248,18 +248,18 @@ class CapacityAdviceAdmin(HistoryAdmin):
         "mean_run_s",
         "silent_because",
     )
-    list_filter = ("queue",)
+    filter_form = QueueForm
     date_hierarchy = "day"
 
 
-class MetricFilter(admin.AllValuesFieldListFilter):
-    """The metrics, with the names that the list shows."""
+class AnomalyForm(QueueForm):
+    """The filters of the anomalies."""
 
-    def choices(self, changelist: Any) -> Iterator[Any]:
-        """Yield the choices."""
-        for choice in super().choices(changelist):
-            shown = str(choice["display"])
-            yield {**choice, "display": METRICS[shown][0] if shown in METRICS else shown}
+    metric = forms.ChoiceField(label=gettext_lazy("Metric"), required=False)
+
+    def shown(self, value: str) -> str:
+        """Return the name that the list shows."""
+        return str(METRICS[value][0]) if value in METRICS else value
 
 
 @admin.register(Anomaly)
@@ -267,7 +267,8 @@ class AnomalyAdmin(HistoryAdmin):
     """Anomalies: hours that differ from the same hour of other days."""
 
     list_display = ("local_hour", "queue", "measure", "then", "usually", "distance", "task")
-    list_filter = (("metric", MetricFilter), "queue")
+    filter_form = AnomalyForm
+    is_stacked = True
     search_fields = ("task",)
 
     @admin.display(description=_with_zone(gettext_lazy("hour")), ordering="hour")
@@ -296,28 +297,13 @@ class AnomalyAdmin(HistoryAdmin):
         return "-" if row.z is None else as_figure(row.z, ".1f")
 
 
-class DepthForm(forms.Form):
-    """The filter of the list. That of Django would be below a hundred snapshots in most windows."""
-
-    queue = forms.CharField(
-        label=gettext_lazy("Queue"),
-        required=False,
-        max_length=NAME_LENGTH,
-        widget=forms.TextInput(attrs={"list": "rsmq-queues"}),
-    )
-
-    def __init__(self, request: HttpRequest) -> None:
-        super().__init__(request.GET)
-        self.others = [(name, value) for name, value in request.GET.items() if name not in ("queue", "p")]
-
-
 @admin.register(QueueDepth)
 class QueueDepthAdmin(HistoryAdmin):
     """Depths of the queues by snapshot."""
 
     change_list_template = "admin/rsmq/history/depths.html"
     list_display = ("local_time", "queue", "waiting", "delayed", "in_flight", "oldest", "size")
-    list_filter = (SpanParameter, QueueParameter)
+    filter_form = QueueForm
     date_hierarchy = "taken_at"
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
@@ -331,16 +317,10 @@ class QueueDepthAdmin(HistoryAdmin):
             "spans": span_links(request),
             "span": span,
             "is_still": True,
-            "form": DepthForm(request),
             "queue_names": history.depth_queues(since=since, most=MOST_CHOICES),
             **self.freshness(),
         }
         return super().changelist_view(request, {**context, **(extra_context or {})})
-
-    def get_queryset(self, request: HttpRequest) -> Any:
-        """Return the snapshots of the queue that the form above the list has."""
-        rows, queue = super().get_queryset(request), request.GET.get("queue")
-        return rows.filter(queue=queue) if queue else rows
 
     @admin.display(description=_with_zone(gettext_lazy("taken at")), ordering="taken_at")
     def local_time(self, row: QueueDepth) -> str:
@@ -358,13 +338,20 @@ class QueueDepthAdmin(HistoryAdmin):
         return as_size(row.body_bytes)
 
 
+class PipelineRunForm(FilterForm):
+    """The filters of the runs."""
+
+    step = forms.ChoiceField(label=gettext_lazy("Step"), required=False)
+    exit_code = forms.ChoiceField(label=gettext_lazy("Exit code"), required=False)
+
+
 @admin.register(PipelineRun)
 class PipelineRunAdmin(HistoryAdmin):
     """Runs of the pipeline, with lost events."""
 
     change_list_template = "admin/rsmq/history/runs.html"
     list_display = ("local_start", "step", "outcome", "took", "rows_in", "rows_out", "lost")
-    list_filter = ("step", "exit_code")
+    filter_form = PipelineRunForm
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """Show the health of the pipeline above its runs."""

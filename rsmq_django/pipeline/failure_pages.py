@@ -25,12 +25,10 @@ from . import history
 from .charts import SPANS
 from .fields import utc
 from .models import FailureGroup, MutedFailure
-from .pages import HistoryAdmin, span_links, span_of
+from .pages import MOST_CHOICES, HistoryAdmin, span_links, span_of
 
 #: Maximum number of dead letters per redrive request, which keeps the request short.
 MOST_REDRIVEN = 1000
-#: Longest lists of names to choose from.
-MOST_CHOICES = 500
 NEW = {"24h": dt.timedelta(days=1), "7d": dt.timedelta(days=7)}
 
 

@@ -6,9 +6,11 @@ from functools import wraps
 from typing import Any
 from urllib.parse import quote
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
+from django.db import models
 from django.http import HttpRequest, QueryDict
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern
@@ -16,19 +18,82 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..admin.formats import local_text
+from ..admin.run_filters import known_fields
 from ..admin.site import LiveAdmin, PlainChangeList, View
 from . import history
 from .charts import DEFAULT_SPAN, SPANS
+from .models import NAME_LENGTH
+
+#: Longest lists of names to choose from.
+MOST_CHOICES = 500
+
+
+class FilterForm(forms.Form):
+    """A form above a list, whose fields are columns: Django's filters would be below the rows in most windows."""
+
+    def __init__(self, request: HttpRequest, model: type[models.Model]) -> None:
+        super().__init__(request.GET)
+        self.others = [(name, value) for name, value in request.GET.items() if name not in (*self.fields, "p")]
+        for name, field in self.fields.items():
+            if isinstance(field, forms.ChoiceField):
+                values = model._default_manager.order_by(name).values_list(name, flat=True).distinct()
+                field.choices = [("", _("Any")), *((str(value), self.shown(str(value))) for value in values)]
+
+    def shown(self, value: str) -> str:
+        """Return how a value to choose is written."""
+        return value
+
+    def asked(self) -> dict[str, str]:
+        """Return the columns with their values; fields that cannot be understood are left out."""
+        self.is_valid()
+        return {name: value for name, value in self.cleaned_data.items() if value}
+
+
+class QueueForm(FilterForm):
+    """The filter of lists with a queue in each row. The browser offers names."""
+
+    queue = forms.CharField(
+        label=gettext_lazy("Queue"),
+        required=False,
+        max_length=NAME_LENGTH,
+        widget=forms.TextInput(attrs={"list": "rsmq-queues"}),
+    )
 
 
 class HistoryAdmin(LiveAdmin):
     """Base class for tables that only the pipeline writes."""
 
     is_live = False
+    change_list_template = "admin/rsmq/history/list.html"
+    #: The filters of a stock list.
+    filter_form: type[FilterForm] | None = None
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return a stock list: these have tables."""
         return PlainChangeList
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """Show the list below its filters."""
+        if self.filter_form is None:
+            return super().changelist_view(request, extra_context)
+        context: dict[str, Any] = {"form": self.filter_form(request, self.model)}
+        if "queue" in self.filter_form.base_fields:
+            names = self.model._default_manager.order_by("queue").values_list("queue", flat=True).distinct()
+            context["queue_names"] = names[:MOST_CHOICES]
+        return super().changelist_view(request, {**context, **(extra_context or {})})
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        """Return the fields of the form above the list, and the period of its charts."""
+        if self.filter_form is None:
+            return super().get_list_filter(request)
+        return known_fields(["span", *self.filter_form.base_fields])
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """Return the rows that the form above the list asks for."""
+        rows = super().get_queryset(request)
+        if self.filter_form is None or not {*request.GET} & {*self.filter_form.base_fields}:
+            return rows
+        return rows.filter(**self.filter_form(request, self.model).asked())
 
     def get_urls(self) -> list[URLPattern]:
         """Return all URLs; they read zero bytes, which PostgreSQL refuses in a query, as publishing stores them."""
@@ -98,23 +163,3 @@ def span_links(request: HttpRequest, *, is_chosen: bool = True) -> list[tuple[st
             query.pop(name, None)
         links.append((label, f"?{query.urlencode()}", is_chosen and span == span_of(request)))
     return links
-
-
-class SpanParameter(admin.SimpleListFilter):
-    """Lets the address of a stock list have a period; it shows nothing and filters nothing itself."""
-
-    title = parameter_name = "span"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return nothing to choose."""
-        return []
-
-    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        """Return all rows."""
-        return queryset
-
-
-class QueueParameter(SpanParameter):
-    """Lets the address of a stock list have a queue, which a form above the list asks for."""
-
-    title = parameter_name = "queue"

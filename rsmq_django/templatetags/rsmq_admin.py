@@ -65,7 +65,7 @@ def stacked(content: str) -> SafeString:
     """Return a table whose cells know the names of their columns, so that a narrow window shows each row as a list."""
     head, body_tag, body = content.partition("<tbody>")
     names = [
-        strip_tags(name).strip().replace('"', "&quot;")
+        strip_tags(name.partition('<div class="text">')[2] or name).strip().replace('"', "&quot;")
         for name in re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", head, re.DOTALL)
     ]
 

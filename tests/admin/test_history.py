@@ -2,7 +2,9 @@
 
 import csv
 import datetime as dt
+import html
 import io
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -415,8 +417,51 @@ def test_anomalies_are_filtered_by_the_names_that_the_list_shows(browser: Browse
     page = browser.get(f"{ROOT}anomaly/")
 
     assert "wait_p95" not in text_of(page)
-    assert '<a href="?metric=wait_p95">latency p95</a>' in " ".join(page.content.decode().split())
+    assert '<option value="wait_p95">latency p95</option>' in page.content.decode()
     assert len(rows_of(browser.get(f"{ROOT}anomaly/?metric=wait_p95"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "left"),
+    [
+        ("anomaly", {"metric": "dead", "queue": "mail", "q": "pay"}, 1),
+        ("anomaly", {"metric": "run_p95", "queue": "mail", "o": "-1"}, 0),
+        ("anomaly", {"metric": "<odd>", "queue": "films"}, 1),
+        ("pipelinerun", {"step": "archive", "exit_code": "1"}, 1),
+        ("pipelinerun", {"step": "archive", "exit_code": "0"}, 0),
+        ("pipelinerun", {"exit_code": "odd"}, 2),
+        ("capacityadvice", {"queue": "mail"}, 1),
+        ("capacityadvice", {"queue": "zoo", "day__year": "2026"}, 0),
+    ],
+)
+def test_lists_are_filtered_by_a_form_above_them(
+    browser: Browser, history: None, name: str, asked: dict[str, str], left: int
+):
+    row = Anomaly.objects.get()
+    row.pk, row.metric, row.queue = None, "run_p95", "films"
+    row.save()
+    PipelineRun.objects.create(
+        run_id="r2", step="rollup", started_at=row.hour, seconds=1, rows_in=1, rows_out=1, lost=0, exit_code=0
+    )
+
+    page = browser.get(f"{ROOT}{name}/", asked)
+
+    assert len(rows_of(page)) == left
+    content = page.content.decode()
+    form = content.partition('<form method="get" class="rsmq-filters"')[2].partition("</form>")[0]
+    assert form and 'id="changelist-filter"' not in content, "above the list, and not below it"
+    for kept in {*asked} - {"metric", "queue", "step", "exit_code"}:
+        assert f'name="{kept}" value="{asked[kept]}"' in form
+    assert ("<odd>" in content) is False and ("Select a valid choice" in content) == ("odd" in str(asked))
+
+
+def test_cells_of_the_anomalies_have_the_names_of_their_columns_for_narrow_windows(browser: Browser, history: None):
+    page = " ".join(browser.get(f"{ROOT}anomaly/").content.decode().split())
+
+    body = page.partition('id="result_list"')[2].partition("<tbody>")[2].partition("</tbody>")[0]
+    names = [html.unescape(name) for name in re.findall(r'data-label="(.*?)"', body)]
+    assert names[1:] == ["Queue", "Metric", "Value", "Usual value", "Z-score", "Task"]
+    assert names[0].startswith("Hour (America/")
 
 
 def test_failures_are_filtered_by_times_of_the_site(browser: Browser, history: None, zone: ZoneInfo, uses_tz: None):
