@@ -50,8 +50,9 @@ class FetchOrder:
 class QueueSelector:
     """The queues of one worker on one connection."""
 
-    def __init__(self, client: Client, queues: Sequence[WorkQueue]) -> None:
+    def __init__(self, client: Client, queues: Sequence[WorkQueue], *, ends_by_itself: bool = False) -> None:
         self._client = client
+        self._ends_by_itself = ends_by_itself
         self._bands = {work_queue.name: [work_queue] for work_queue in queues}
         weights = {work_queue.name: work_queue.settings.weight for work_queue in queues}
         is_weighted = len(weights) > 1 and any(weights.values())
@@ -85,7 +86,7 @@ class QueueSelector:
         if not is_long:
             self.scan = None
         elif self.scan is None or self.scan.queues != self.queues:
-            self.scan = QueueProbe(self._client.namespace, self.queues, self._in_turn)
+            self.scan = QueueProbe(self._client.namespace, self.queues, self._in_turn, in_one_step=self._ends_by_itself)
 
     def _in_turn(self, queues: Sequence[WorkQueue]) -> Sequence[WorkQueue]:
         return self._lane_rotation.arrange(queues) if self._has_lanes else queues
@@ -212,6 +213,8 @@ MANY = 50
 SCAN_EVERY_S = 0.1
 #: A scan after this time also finds queues that were deleted.
 CHECK_EVERY_S = 10.0
+#: Queues in one call of a scan, which takes the server a few milliseconds: other clients have their turns between two.
+SCANNED_AT_A_TIME = 500
 
 
 @dataclass(slots=True)
@@ -237,29 +240,39 @@ class QueueProbe:
     queues: Sequence[WorkQueue]
     #: Sorts lanes by their next turns.
     in_turn: Callable[[Sequence[WorkQueue]], Sequence[WorkQueue]]
+    #: Scan all queues in one call. A message that moves to another queue between two calls may be in neither reply.
+    #: That costs a worker a moment, but one that ends when its queues are empty would end too early.
+    in_one_step: bool = False
     ready: Sequence[WorkQueue] = field(default_factory=list)
     #: The time of the next scan that also finds deleted queues.
     check_at: float = -math.inf
     #: Queues that could not be read once, and a second time: until the next check, these are not read again.
     _suspects: set[WorkQueue] = field(default_factory=set)
     left_out: set[WorkQueue] = field(default_factory=set)
-    _call: Call[ProbeResult] = field(init=False)
+    _calls: list[Call[ProbeResult]] = field(init=False)
     _scanned_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self._call = scan_call(self.namespace, self.queues)
+        self._calls = self._scan_calls()
+
+    def _scan_calls(self, *, finds_deleted: bool = False) -> list[Call[ProbeResult]]:
+        size = len(self.queues) if self.in_one_step else SCANNED_AT_A_TIME
+        return [
+            scan_call(self.namespace, self.queues[at : at + size], first=at + 1, finds_deleted=finds_deleted)
+            for at in range(0, len(self.queues), size)
+        ]
 
     def is_due(self, now: float) -> bool:
         """Return whether a scan is due."""
         return not self.ready or now >= self._scanned_at + SCAN_EVERY_S
 
-    def next_call(self, now: float) -> Call[ProbeResult]:
-        """Return the call of a scan that is made now."""
+    def next_calls(self, now: float) -> list[Call[ProbeResult]]:
+        """Return the calls of a scan that is made now."""
         if now < self.check_at:
-            return self._call
+            return self._calls
         self.check_at = now + CHECK_EVERY_S
         self._suspects, self.left_out = set(), set()
-        return scan_call(self.namespace, self.queues, finds_deleted=True)
+        return self._scan_calls(finds_deleted=True)
 
     def scanned(self, found: ProbeResult, now: float) -> None:
         """Note the result of a scan."""
@@ -282,18 +295,31 @@ class QueueProbe:
         self.ready = self.ready[exhausted:]
 
 
-def scan_call(namespace: str, queues: Sequence[WorkQueue], *, finds_deleted: bool = False) -> Call[ProbeResult]:
-    """Return the call that finds out which of these queues have messages, and perhaps which were deleted."""
+def scan_call(
+    namespace: str, queues: Sequence[WorkQueue], *, first: int = 1, finds_deleted: bool = False
+) -> Call[ProbeResult]:
+    """Return the call that finds out which of these queues have messages, and perhaps which were deleted.
+
+    `first` is the position of the first one.
+    """
     keys = [queues_key(namespace), paused_key(namespace), *(each.queue.keys.messages for each in queues)]
     if finds_deleted:
         keys += [each.queue.keys.settings for each in queues]
     names = tuple(each.base_name for each in queues)
-    return Call("tasks/worker/scan", tuple(keys), names, _read_found, repeatable=True)
+
+    def read(reply: list[bytes | int]) -> ProbeResult:
+        server_ms, next_ms, queue_count, *found = (float(number) for number in reply)
+        positions = sorted({int(position) + first - 1 for position in found})
+        return ProbeResult(int(server_ms), next_ms, int(queue_count), positions)
+
+    return Call("tasks/worker/scan", tuple(keys), names, read, repeatable=True)
 
 
-def _read_found(reply: list[bytes | int]) -> ProbeResult:
-    server_ms, next_ms, queue_count, *positions = (float(number) for number in reply)
-    return ProbeResult(int(server_ms), next_ms, int(queue_count), sorted({int(position) for position in positions}))
+def together(parts: Sequence[ProbeResult]) -> ProbeResult:
+    """Return the result of a scan of several calls, in the order of the queues."""
+    positions = [position for part in parts for position in part.positions]
+    next_ms = min((part.next_ms for part in parts if part.next_ms >= 0), default=-1.0)
+    return ProbeResult(parts[0].server_ms, next_ms, parts[-1].queue_count, positions)
 
 
 # -- Lanes ------------------------------------------------------------------------------------------------------------

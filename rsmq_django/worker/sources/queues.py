@@ -19,7 +19,7 @@ from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
 from ..fetch.exchange import Fetched, FetchParts, FetchStep, PendingExchange, PreparedFetch
 from ..fetch.polling import PollSchedule
-from ..fetch.queue_selector import MANY, FetchOrder, ProbeResult, QueueSelector, scan_call
+from ..fetch.queue_selector import MANY, FetchOrder, ProbeResult, QueueSelector, scan_call, together
 from ..fetch.waiting import StopWaitingStep, WaitingNote
 from ..fetch.wakeup import Subscription, Wakeup
 from ..lease.confirmation import ConfirmStep, OutcomeConfirmation
@@ -82,7 +82,7 @@ class QueueSource(BaseSource):
             shared_state=context.shared_state,
             ends_by_itself=context.ends_by_itself,
         )
-        self.selector = QueueSelector(client, queues)
+        self.selector = QueueSelector(client, queues, ends_by_itself=context.ends_by_itself)
         self.inflight_key = worker_key(client.namespace, notifier.worker_id)
         self.cancellations = Cancellations(client)
         self._pauses = ReconnectBackoff(f"key {paused_key(client.namespace)!r}")
@@ -377,7 +377,7 @@ class QueueSource(BaseSource):
             return
         self.poll_schedule.begin()
         asked_at = time.monotonic()
-        found = self.client.run(scan.next_call(asked_at))
+        found = together(list(map(raise_or_return, self.client.run_many(scan.next_calls(asked_at)))))
         scan.scanned(found, time.monotonic())
         if scan.ready:
             self.poll_schedule.fetch_soon()

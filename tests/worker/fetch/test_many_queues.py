@@ -205,3 +205,21 @@ def test_scan_of_very_many_queues_leaves_out_those_that_are_paused(project: Conf
     server.redis.sadd("rsmq::paused", "first")
     assert client.run(scan).positions == [2], "the first is paused"
     assert client.run(scan_call("rsmq", queues)).positions == []
+
+
+@pytest.mark.parametrize(("ends_by_itself", "most_keys"), [(False, 2 + 2 * 30), (True, 2 + 2 * len(NAMES))])
+def test_portions_of_a_scan_find_the_messages_of_all_queues(
+    seen: list[str], server: PrivateServer, monkeypatch: pytest.MonkeyPatch, ends_by_itself: bool, most_keys: int
+):
+    monkeypatch.setattr("rsmq_django.worker.fetch.queue_selector.SCANNED_AT_A_TIME", 30)
+    send_to([NAMES[-1], NAMES[0], NAMES[31]])
+
+    with scripts_noted(server) as calls:
+        if ends_by_itself:
+            assert work(threads=1)
+        else:
+            with working(threads=1, poll_interval_s=600.0):
+                wait_until(lambda: len(seen) == 3)
+
+    assert seen == [NAMES[0], NAMES[31], NAMES[-1]]
+    assert max(keys for name, keys in calls if name == "tasks/worker/scan") == most_keys

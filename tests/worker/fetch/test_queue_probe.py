@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from rsmq_django.worker.delivery import WorkQueue
-from rsmq_django.worker.fetch.queue_selector import CHECK_EVERY_S, MANY, SCAN_EVERY_S, ProbeResult, QueueProbe
+from rsmq_django.worker.fetch.queue_selector import (
+    CHECK_EVERY_S,
+    MANY,
+    SCAN_EVERY_S,
+    SCANNED_AT_A_TIME,
+    ProbeResult,
+    QueueProbe,
+    together,
+)
 from tests.worker.workshop import Configure, new_worker, queue_source
 
 
@@ -16,8 +24,13 @@ def scan(configure: Configure) -> QueueProbe:
     """The scan of a worker on a hundred queues that has just checked all of them, at the time 1000."""
     configure(**{f"q{number:02}": {} for number in range(100)})
     scan = queue_source(new_worker()).selector.scan
-    assert scan is not None and len(scan.next_call(1000.0).keys) == 2 + 2 * 100
+    assert scan is not None and names_in(scan, 1000.0) == [2 * 100]
     return scan
+
+
+def names_in(scan: QueueProbe, now: float) -> list[int]:
+    """Return how many keys of queues each call of the scan has."""
+    return [len(call.keys) - 2 for call in scan.next_calls(now)]
 
 
 def found(*positions: int) -> ProbeResult:
@@ -29,9 +42,9 @@ def names(queues: Any) -> list[str]:
 
 
 def test_first_scan_and_one_every_ten_seconds_also_find_deleted_queues(scan: QueueProbe):
-    assert len(scan.next_call(1000.0 + CHECK_EVERY_S - 0.001).keys) == 2 + 100
-    assert len(scan.next_call(1000.0 + CHECK_EVERY_S).keys) == 2 + 2 * 100
-    assert len(scan.next_call(1000.0 + CHECK_EVERY_S).keys) == 2 + 100
+    assert names_in(scan, 1000.0 + CHECK_EVERY_S - 0.001) == [100]
+    assert names_in(scan, 1000.0 + CHECK_EVERY_S) == [2 * 100]
+    assert names_in(scan, 1000.0 + CHECK_EVERY_S) == [100]
 
 
 def test_queues_are_scanned_when_none_is_known_to_have_something_and_now_and_then(scan: QueueProbe):
@@ -79,3 +92,21 @@ def test_without_room_for_more_the_queue_of_the_last_message_is_fetched_again(
     scan.fetched(chosen, queue, is_full=is_full)
 
     assert names(scan.choose()) == left
+
+
+def test_scan_of_very_many_queues_is_in_portions_unless_the_worker_ends_when_they_are_empty(scan: QueueProbe):
+    queues, rest = list(scan.queues) * 11, 100  # 1100
+
+    several = QueueProbe("rsmq", queues, in_turn=list)
+    at_once = QueueProbe("rsmq", queues, in_turn=list, in_one_step=True)
+
+    assert names_in(several, 1000.0) == [2 * SCANNED_AT_A_TIME, 2 * SCANNED_AT_A_TIME, 2 * rest]
+    assert names_in(several, 1000.0) == [SCANNED_AT_A_TIME, SCANNED_AT_A_TIME, rest]
+    assert (names_in(at_once, 1000.0), names_in(at_once, 1000.0)) == ([2 * len(queues)], [len(queues)])
+
+
+def test_portions_of_a_scan_are_one_result():
+    parts = [ProbeResult(7, -1, 3, [1, 4]), ProbeResult(8, 300, 4, []), ProbeResult(9, 200, 5, [1001])]
+
+    assert together(parts) == ProbeResult(7, 200, 5, [1, 4, 1001])
+    assert together(parts[:1]).next_ms == -1
