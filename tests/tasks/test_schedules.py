@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
@@ -13,8 +14,10 @@ from django.core.management import CommandError, call_command
 
 from rsmq_django import schedules
 from rsmq_django.core.errors import ScheduleConflict, ScheduleNotFound
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.tasks import Task, Unique, cron, every
 from rsmq_django.tasks.schedule import UnusableSchedule
+from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.tasks.schedules import ENTRIES, STATE, new_scheduler, own_declarations, sent_ids  # noqa: F401
 from tests.worker.workshop import Configure, declare
@@ -75,6 +78,37 @@ def test_paused_entry_has_no_next_time_until_it_is_resumed(greet: Task):
 
     assert (paused.is_paused, paused.next_at) == (True, None)
     assert (schedules.get("hello").is_paused, schedules.get("hello").next_at) == (False, before.next_at)
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "put": lambda task: schedules.add("another", task, every_s=900, args=["Ada"]),
+    "put of a change": lambda task: schedules.change("hello", every_s=60),
+    "pause": lambda task: schedules.pause("hello"),
+    "plan": lambda task: schedules.resume("paused"),
+    "remove": lambda task: schedules.remove("hello"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_change_whose_reply_was_lost_is_no_conflict(project: Configure, server: PrivateServer, change: str):
+    @declare
+    def greet(name: str) -> None: ...
+
+    with FaultProxy(server.url) as proxy:
+        project(default={}, url=proxy.url)
+        for name in ("hello", "paused"):
+            schedules.add(name, greet, every_s=900, args=["Ada"])
+        schedules.pause("paused")
+        before = {each.name: each for each in schedules.entries()}
+        script = load_script(f"tasks/schedule/{change.partition(' ')[0]}").sha1.encode()
+        server.redis.script_load(load_script(f"tasks/schedule/{change.partition(' ')[0]}").source)
+        seen = proxy.times_seen(script)
+        proxy.lose_reply_to(script)
+
+        CHANGES[change](greet)
+
+        assert proxy.times_seen(script) == seen + 2
+        assert {each.name: each for each in schedules.entries()} != before
 
 
 def test_change_does_not_resume(greet: Task):

@@ -117,7 +117,7 @@ def put_entry(namespace: str, name: str, definition: str, *, seen: str, owner: s
 
 
 def remove_entry(namespace: str, name: str, *, seen: str) -> Call[int]:
-    """Return the call that removes an entry; its result is 1 done, 0 missing or changed meanwhile."""
+    """Return the call that removes an entry; its result is 1 done or gone, 0 changed meanwhile."""
     return Call("tasks/schedule/remove", schedule_keys(namespace), (name, seen), int, True, name)
 
 

@@ -211,6 +211,20 @@ def test_publishes_are_not_read_while_the_next_fetch_is_certain(project: Configu
     assert subscription.descriptor is None
 
 
+def test_open_subscription_is_read_although_the_server_does_not_answer_commands(
+    project: Configure, server: PrivateServer
+):
+    heard: list[int] = []
+    subscription = subscribed(server, heard)
+    subscription.is_reachable = lambda: False
+    publish(1)
+
+    wait_until(lambda: subscription.reconnect_if_due() is None and heard)
+
+    subscription.stop()
+    assert subscription.reconnect_if_due() is None and subscription.descriptor is None, "its source reaches it first"
+
+
 def subscribed(
     server: PrivateServer,
     heard: list[int],
