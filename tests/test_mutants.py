@@ -29,6 +29,7 @@ from tools.mutate import (
 PYTHON = '''
 """A module that is 1 year old."""
 LIMIT_S = 30
+FIRST, LAST_S = 1, 60 * 2
 
 def pick(numbers: list[int], least: int = 2) -> int | None:
     """Return 7 or less."""

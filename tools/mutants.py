@@ -165,7 +165,9 @@ def _head(statement: ast.Expr | ast.If) -> ast.expr:
 
 
 def _is_number(value: ast.expr) -> bool:
-    return all(isinstance(each, ast.Constant | ast.BinOp | ast.operator) for each in ast.walk(value))
+    return all(
+        isinstance(each, ast.Constant | ast.BinOp | ast.operator | ast.Tuple | ast.Load) for each in ast.walk(value)
+    )
 
 
 def _is_unit(node: ast.BinOp) -> bool:

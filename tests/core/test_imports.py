@@ -133,6 +133,18 @@ def scripts_with(is_wrong: Callable[[str], object], *folders: str) -> list[str]:
     return [name for name, path in looked_at.items() if is_wrong(code_of(path))]
 
 
+def test_no_thread_of_ours_keeps_a_process_from_ending():
+    threads = [
+        (path.name, {word.arg: ast.unparse(word.value) for word in node.keywords})
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Thread")
+    ]
+
+    assert len(threads) > 5
+    assert not [name for name, words in threads if words.get("daemon") != "True"]
+
+
 def test_there_are_scripts_to_check():
     assert {"queue/send", "queue/receive", "parts/clock", "topic/parts/append"} <= FILES.keys()
 

@@ -122,6 +122,12 @@ def test_option_that_cannot_work_is_refused_by_name(project: Configure, make, op
         make(**{option: value})
 
 
+@pytest.mark.parametrize("option", ["fair_by", "shard_by"])
+def test_names_of_arguments_are_a_list_and_no_text(project: Configure, option: str):
+    with pytest.raises(ValueError, match=rf"{option} is the text 'name'; write a list of names, {option}=\['name'\]"):
+        task(**{option: "name"})(paint)  # type: ignore[call-overload]
+
+
 def test_option_that_does_not_exist_is_refused_by_name(project: Configure):
     with pytest.raises(TypeError, match="max_atempts"):
         task(max_atempts=3)(paint)  # type: ignore[call-overload]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
@@ -224,6 +224,15 @@ class Event(BaseModel):
     count: int = Field(default=1, alias="Count")
 
 
+class Joined(BaseModel):
+    tags: Annotated[set[str], pydantic.PlainSerializer(lambda tags: ",".join(sorted(tags)), when_used="json")]
+
+    @pydantic.field_validator("tags", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return value.split(",") if isinstance(value, str) else value
+
+
 class Numbered(BaseModel):
     number: UUID = Field(default_factory=uuid4)
     count: int = 1
@@ -265,3 +274,11 @@ def test_the_key_of_an_object_is_that_of_its_json_where_there_is_only_one():
     written = converter.write(Event(at=NOON, prices={"a": Decimal("1.5")}, tags={"a"}, key=KEY))
 
     assert converter.canonical(written) == written
+
+
+def test_the_key_of_a_set_that_is_written_as_a_text_is_that_text():
+    converter = converter_of(Joined)
+    assert converter is not None
+    written = converter.write(Joined(tags={"b", "a"}))
+
+    assert converter.canonical(written) == written == {"tags": "a,b"}

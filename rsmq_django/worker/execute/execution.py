@@ -253,9 +253,7 @@ class Execution(AttemptState):
         return result_of(self)
 
     async def aperform(self) -> Result:
-        """See perform()."""
-        if self.unreadable is not None:
-            return self.unreadable
+        """See perform(). An unreadable message has no function, so it is never here."""
         if (reason := self.reason_not_to_run()) is not None:
             return Raised(reason)
         return await aresult_of(self)

@@ -69,6 +69,18 @@ def test_bridge_waits_for_messages(topic: Topic, bridge: Bridge, client: Client)
     assert bridge.forward(block_ms=50).moved == 0
 
 
+def test_bridge_that_waits_does_not_ask_again_and_again(topic: Topic, bridge: Bridge, server: PrivateServer):
+    def calls() -> int:
+        return int(server.redis.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+    bridge.forward()
+    before = calls()
+
+    assert bridge.forward(block_ms=300).moved == 0
+
+    assert calls() <= before + 3
+
+
 def test_bridge_is_set_back_like_any_group(topic: Topic, queue: Queue, bridge: Bridge, pass_time: PassTime):
     topic.publish(*"ab")
     bridge.forward()

@@ -2,10 +2,13 @@
 
 import pytest
 
+from rsmq_django.core import Client, Connection
 from rsmq_django.core.errors import GroupLive, InvalidValue
 from rsmq_django.core.topic import NewMessage, Retention, Topic
+from rsmq_django.core.transport.call import load_script
 from tests.core.topic.conftest import PassTime, bodies, indexes
 from tests.core.topic.plain_client import PlainClient
+from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 
 
@@ -175,6 +178,19 @@ def test_compaction_goes_on_until_only_the_newest_messages_are_left(topic: Topic
 
     assert topic.compact() == 1199
     assert kept(server) == [1200]
+
+
+def test_compaction_whose_reply_was_lost_goes_on(server: PrivateServer):
+    with FaultProxy(server.url) as proxy:
+        topic = Topic("orders", Client(Connection(proxy.url)))
+        topic.publish(*[NewMessage(body, key="k") for body in "abc"])
+        assert topic.compact() == 2
+        topic.publish(NewMessage("d", key="k"))
+        proxy.lose_reply_to(load_script("topic/compact").sha1.encode())
+
+        topic.compact()
+
+    assert kept(server) == [4]
 
 
 def test_compaction_keeps_the_newest_message_of_each_key_and_messages_without_a_key(

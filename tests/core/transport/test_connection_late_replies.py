@@ -126,6 +126,17 @@ class Interrupted(Exception):
     """What a signal handler raises in the middle of a call."""
 
 
+def test_exchange_that_is_given_up_closes_its_socket(server: PrivateServer):
+    connection = Client(Connection(server.url)).connection
+    connection.exchange([("CLIENT", "SETNAME", "given-up")])
+    link = connection.begin(b"*1\r\n$4\r\nPING\r\n")
+
+    with pytest.raises(OutcomeUnknown, match="no reply within"):
+        connection.give_up(link)
+
+    wait_until(lambda: "given-up" not in [each["name"] for each in server.redis.client_list()])
+
+
 def test_call_that_a_signal_interrupts_leaves_no_reply_behind(proxy: FaultProxy, distant: Queue, queue: Queue):
     def interrupt(*_: object) -> None:
         raise Interrupted

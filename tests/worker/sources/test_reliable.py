@@ -17,6 +17,7 @@ from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.stats.events import following
 from rsmq_django.core.stats.history import read_totals
 from rsmq_django.core.topic import TopicMessage
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.management.commands.rsmq_worker import chosen_queues
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
@@ -29,6 +30,7 @@ from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.sources.reliable import make_reliable_sources
 from rsmq_django.worker.sources.reliable_queue import ReliableWakeUp
 from rsmq_django.worker.worker import Worker
+from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -263,6 +265,22 @@ def test_message_of_an_unresponsive_consumer_is_recovered_automatically(orders: 
     assert seen == [2]
 
 
+def test_message_that_another_consumer_has_held_for_less_than_a_lease_stays_with_it(
+    orders: ReliableQueue, server: PrivateServer
+):
+    seen: list[bytes] = []
+    consumer("orders")(lambda message: seen.append(message.body))
+    orders.push("held")
+    (held,) = orders.pop_messages()
+    make_abandoned(orders, server, seconds=1)  # of 30
+    orders.push("another")
+
+    with working("orders") as worker:
+        wait_until(lambda: reliable_source(worker).is_drained and orders.statistics().total_acked == 1)
+
+    assert seen == [b"another"] and orders.ack(held) == [held.id]
+
+
 def test_message_that_kills_its_workers_dies(
     orders: ReliableQueue, server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
@@ -387,6 +405,23 @@ def test_stopping_worker_does_not_take_the_token_of_the_message_that_it_gives_ba
     assert waiting == []
     assert orders.info() == ["undelivered", 1, "delivered", 0]
     assert server.redis.llen("rsmq::reliable:orders:wake") == 1, "the next worker is woken"
+
+
+def test_token_that_comes_after_a_stop_is_put_back_and_its_message_left_to_others(
+    orders: ReliableQueue, server: PrivateServer
+):
+    tokens: list[bool] = []
+    wake_up = ReliableWakeUp([orders], on_token=lambda: tokens.append(True))
+    wake_up.start()
+    wake_up.expect()
+    wait_until(lambda: "blpop" in [each["cmd"] for each in server.redis.client_list()])
+
+    wake_up.stop_soon()
+    orders.push("x")
+    wake_up.stop()
+
+    assert orders.info() == ["undelivered", 1, "delivered", 0] and tokens == []
+    assert server.redis.llen("rsmq::reliable:orders:wake") == 1
 
 
 def test_running_message_is_extended_and_no_other_worker_receives_it(orders: ReliableQueue, server: PrivateServer):
@@ -685,6 +720,22 @@ def test_damaged_queue_does_not_stop_the_others(
 
     assert seen == [b"x"]
     assert "reliable queue 'orders': queue 'orders': one of its keys has the wrong type" in caplog.text
+
+
+def test_error_of_a_pop_that_no_queue_is_to_blame_for_is_one_of_the_server(
+    orders: ReliableQueue, server: PrivateServer, settings: Any
+):
+    with FaultProxy(server.url) as proxy:
+        settings.RSMQ = settings.RSMQ | {"CONNECTIONS": {"default": {"URL": proxy.url, "TIMEOUT_S": 15}}}
+        source = reliable_source(new_worker("orders", "urgent"))
+        wait_until(lambda: source.exchange(1) == [] and source.is_drained)
+        proxy.answer_instead(load_script("reliable/pop").sha1.encode(), b"-WRONGTYPE of no key\r\n")
+
+        wait_until(lambda: source.exchange(1) == [] and source.backoff.is_on)
+
+        orders.push("x")
+        wait_until(lambda: source.exchange(1))
+        assert not source.backoff.is_on
 
 
 def test_outcomes_that_a_damaged_queue_refuses_are_sent_after_its_repair(orders: ReliableQueue, server: PrivateServer):

@@ -24,7 +24,7 @@ if not stored[3] then return redis.error_reply("RSMQ QueueNotFound") end
 local max_size = tonumber(stored[2]) or -1
 local until_ms = integer(now_ms + memory_ms)
 
-local verdicts, ids, scores, bodies, memory, records, repeated = {}, {}, {}, {}, {}, {}, {}
+local verdicts, ids, scores, bodies, memory, records = {}, {}, {}, {}, {}, {}
 local key = 3
 for at = 5, #ARGV, 4 do
   local task_id, delay, keeps_result, body = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
@@ -34,7 +34,7 @@ for at = 5, #ARGV, 4 do
   if is_known or (keeps_result == "1" and redis.call("EXISTS", KEYS[key]) == 1) then
     verdict = 0
     -- Always a write: a caller that waits for replicas waits for the writes of this call.
-    repeated[#repeated + 1], repeated[#repeated + 2] = until_ms, task_id
+    memory[#memory + 1], memory[#memory + 2] = until_ms, task_id
   elseif max_size >= 0 and #body > max_size then
     verdict = -2
   else
@@ -43,20 +43,17 @@ for at = 5, #ARGV, 4 do
     ids[n + 1] = id
     scores[2 * n + 1], scores[2 * n + 2] = integer(visible_ms), id
     bodies[2 * n + 1], bodies[2 * n + 2] = id, body
-    memory[2 * n + 1], memory[2 * n + 2] = until_ms, task_id
+    memory[#memory + 1], memory[#memory + 2] = until_ms, task_id
     if keeps_result == "1" then records[#records + 1] = {KEYS[key], id, visible_ms} end
   end
   verdicts[#verdicts + 1] = verdict
 end
-if #repeated > 0 then
-  redis.call("ZADD", remembered, unpack(repeated))
+if #ids > 0 then redis.call("ZADD", messages, "NX", unpack(scores)) end
+if #memory > 0 then
+  redis.call("ZADD", remembered, unpack(memory))
   redis.call("PEXPIRE", remembered, memory_ms)
 end
 if #ids == 0 then return verdicts end
-
-redis.call("ZADD", messages, "NX", unpack(scores))
-redis.call("ZADD", remembered, unpack(memory))
-redis.call("PEXPIRE", remembered, memory_ms)
 redis.call("HSET", settings, unpack(bodies))
 for _, record in ipairs(records) do
   note(record[1], record_ttl_s, record[3], "status", "READY", "queue", queue_name, "message", record[2])
