@@ -26,7 +26,7 @@ def can_overlap(sources: Sequence[Source]) -> bool:
 
 
 class SideBySide:
-    """Exchanges of several sources, with the room for messages divided between those that fetch."""
+    """Exchanges of several sources, with the room for messages divided between the fetching ones."""
 
     def __init__(self) -> None:
         self._turns = 0

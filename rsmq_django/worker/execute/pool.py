@@ -383,7 +383,7 @@ class Pool:
     def _begin_arrived(self) -> None:
         self._is_begin_planned = False  # first: later arrivals may be missed below
         with contextlib.suppress(IndexError):
-            # Later arrivals begin in the next pass: what waits in the loop gets a turn.
+            # Later arrivals begin in the next pass: everything in the loop gets a turn.
             for _ in range(min(len(self._arrived), self._async_tasks - self._begun)):
                 execution = self._arrived.popleft()
                 self._begun += 1

@@ -69,7 +69,7 @@ class QueueSelector:
         self._unreadable: list[WorkQueue] = []
         #: Finds the queues with messages, if there are too many to fetch from all of them each time; else None.
         self.scan: QueueProbe | None = None
-        #: What is left of a provisioning that has begun.
+        #: The rest of a provisioning that has begun.
         self._rest: Iterator[None] | None = None
         self._arrange()
 
@@ -241,7 +241,7 @@ class QueueProbe:
     #: Sorts lanes by their next turns.
     in_turn: Callable[[Sequence[WorkQueue]], Sequence[WorkQueue]]
     #: Scan all queues in one call. A message that moves to another queue between two calls may be in neither reply.
-    #: That costs a worker a moment, but one that ends when its queues are empty would end too early.
+    #: A worker finds it with its next scan. It must not end because of this scan, if it ends when all queues are empty.
     in_one_step: bool = False
     ready: Sequence[WorkQueue] = field(default_factory=list)
     #: The time of the next scan that also finds deleted queues.

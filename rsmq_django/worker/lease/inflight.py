@@ -129,7 +129,7 @@ def release_inflight(
 def run_each(client: Client, calls: Sequence[Call[T]]) -> list[T | None]:
     """Run the calls that recover the messages of many queues, in few round trips, and return their results.
 
-    A damaged queue has None in the list, and is logged: it must not hold up the others. Each call compares receipts
+    A damaged queue has None in the list, and is logged: the others must not wait for it. Each call compares receipts
     and leases itself, so it does no harm that other calls come between them. Raises the errors of the server.
     """
     results: list[T | None] = []

@@ -125,7 +125,7 @@ class BaseSource(CommonSource, ABC):
             try:
                 ids = self._ids_left(len(self._unknown))
             except RsmqError:
-                return 0  # the next exchange shows what is wrong
+                return 0  # the next exchange shows the error
             self._left_to_others = len(ids) if self._unknown.issuperset(ids) else 0
         return self._left_to_others
 
