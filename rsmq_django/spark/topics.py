@@ -132,7 +132,7 @@ def _spans(table: Table) -> dict[str, dict[dt.date, tuple[int, int]]]:
 
 
 def _apart(spans: Mapping[dt.date, tuple[int, int]]) -> list[set[dt.date]]:
-    """Return the days in the order of their indexes, those whose indexes overlap together."""
+    """Return the days in the order of their indexes, days with common indexes together."""
     groups: list[set[dt.date]] = []
     end = -1
     for day in sorted(spans, key=spans.__getitem__):

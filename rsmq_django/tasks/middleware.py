@@ -9,7 +9,7 @@ A middleware is any object with some of these methods; there is no base class:
     after(run, outcome)         the attempt has ended, with any outcome
     on_retry(run, outcome)      ... it failed and runs again
     on_dead_letter(run, outcome)  ... it failed for good
-    flush()                     a worker process ends or is replaced: send what was collected
+    flush()                     a worker process ends or is replaced: send the collected data
 
 `run` is the task that runs (`CurrentTask`, with `context` as it was sent); `outcome` one of the types of
 `rsmq_django.worker.outcomes`. The last three must not fail: what they raise is logged. An entry of the list is
@@ -161,7 +161,7 @@ class Language:
         call.context["language"] = translation.get_language()
 
     def around(self, run: CurrentTask) -> AbstractContextManager[None]:
-        """Activate the language if the settings have it, else the one that Django finds in its place."""
+        """Activate the language if the settings have it, else the language that Django finds in its place."""
         return translation.override(_supported(run.context.get("language")))
 
 

@@ -34,7 +34,7 @@ def report(
 ) -> Call[bool]:
     """Return the call that adds at most 250 counters, by field, to those of the spans that contain `at_s`.
 
-    `number` has to grow from report to report of the same reporter: one that arrives a second time is not added again.
+    `number` has to grow from report to report of the same reporter: a repeated report is not added again.
     """
     args: list[Argument] = [f"@{reporter}", number, *ttls(), KEEP_TOTALS_S]
     for name, by in grown.items():

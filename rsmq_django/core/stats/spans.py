@@ -38,7 +38,7 @@ class Window:
 
     @classmethod
     def of(cls, since_s: float, until_s: float | None = None, step_s: int | None = None) -> Window:
-        """Choose the finest resolution that is kept as far back as `since_s`, or the one that divides `step_s`.
+        """Choose the finest resolution that is kept as far back as `since_s`, or a resolution that divides `step_s`.
 
         The span that contains `until_s` (default: now) is included. Raises InvalidValue for times without counters.
         """

@@ -211,7 +211,7 @@ class BaseSource(CommonSource, ABC):
 
     @abstractmethod
     def _steps(self, room: int, at_most: int) -> tuple[list[Step], Fetching | None]:
-        """Return the steps of the next exchange, and the one that fetches, if any does."""
+        """Return the steps of the next exchange, and the step that fetches, if any does."""
 
     def _put_back_steps(self, steps: Iterable[Step], error: RsmqError) -> None:
         for step in steps:

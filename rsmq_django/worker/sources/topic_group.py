@@ -1,4 +1,4 @@
-"""A group of a topic in a worker: a consumed one with its function, or one that is bridged to a queue."""
+"""A group of a topic in a worker: a consumed one with its function, or a group that is bridged to a queue."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class GroupState:
         return max(self.read_at, self.damage.next_try_at)
 
     def read_soon(self) -> None:
-        """Read with the next exchange: it is not known any more what is left."""
+        """Read with the next exchange: the number of messages left is not known any more."""
         self.read_at, self.is_drained, self.is_empty = 0.0, None, None
 
     def note_read(self, *, found: int, left: int, due_ms: int | None) -> None:
