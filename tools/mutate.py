@@ -236,8 +236,8 @@ class Copy:
     def _verdict_of(self, mutant: Mutant, tests: list[str], *, within_s: float) -> Verdict:
         with self._changed(mutant):
             status, output = self._run(tests, within_s=within_s)
-        if status == 0:
-            return Verdict("SURVIVED")
+        if status == 0:  # a change can end the process as if all was well, before pytest tells the result
+            return Verdict("SURVIVED" if " passed" in output else "failed")
         if status is None:
             return Verdict("hung" if self._run(tests, within_s=within_s)[0] is not None else "too slow")
         if status > 1:

@@ -255,20 +255,20 @@ class CurrentTask:
     def _check_in(self, progress: str, hidden_ms: int) -> bool:
         called_at = time.monotonic()
         done = self._client.run(self._call(progress, hidden_ms))
-        return self._checked_in(done, called_at + hidden_ms / 1000)
+        return self._checked_in(done, called_at, hidden_ms)
 
     async def _acheck_in(self, progress: str, hidden_ms: int) -> bool:
         called_at = time.monotonic()
         done = await self._client.arun(self._call(progress, hidden_ms))
-        return self._checked_in(done, called_at + hidden_ms / 1000)
+        return self._checked_in(done, called_at, hidden_ms)
 
-    def _checked_in(self, done: SettleResult, hidden_until: float) -> bool:
+    def _checked_in(self, done: SettleResult, called_at: float, hidden_ms: int) -> bool:
         delivery = self._run.delivery
         if done is not SettleResult.DONE:
             delivery.lease_lost = True
             return False
         # The worker renews a lease that is nearly over; this one is good for longer than those it takes itself.
-        delivery.renewed_at = max(delivery.renewed_at, hidden_until - delivery.work_queue.lease_s)
+        delivery.renewed_at = max(delivery.renewed_at, called_at + hidden_ms / 1000 - delivery.work_queue.lease_s)
         return True
 
     def _call(self, progress: str, hidden_ms: int) -> Call[SettleResult]:

@@ -87,7 +87,7 @@ def _declare(options: dict[str, Any]) -> Callable[[T], T]:
         rest = {key: value for key, value in options.items() if key != "name"}
         entry = checked(options.get("name", path), {**rest, "task": path}, time_zone=project_zone())
         known = _declared.get(entry.name)
-        if known is not None and known != entry and known.task != path:
+        if known is not None and known.task != path:
             raise ValueError(f"schedule {entry.name!r} is declared for {known.task} already; give this one a name")
         _declared[entry.name] = entry
         return task

@@ -16,6 +16,7 @@ from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.fetch import queues
 from rsmq_django.worker.fetch.queues import SLICE
 from rsmq_django.worker.outcomes import NOTHING_RETURNED, Outcome
+from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.sources.queues import QueueSource
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
@@ -342,3 +343,31 @@ def test_outcome_that_was_sent_when_the_server_failed_counts_as_not_reported(
     source.flush()
 
     assert source.unreported == 1
+
+
+def test_quiet_worker_is_woken_and_takes_nothing(project: Configure):
+    seen: list[int] = []
+    project()
+    declared = declare(lambda number: seen.append(number))
+    worker = new_worker()
+    worker.shared_state = state = SharedState(1)
+    state.set_paused(True)
+    turns = list[bool]()
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    declared.enqueue(1)
+
+    def has_turned() -> bool:
+        turns.append(worker.wakeup._is_asleep)
+        worker.wakeup.wake()
+        return len([each for each in turns if each]) > 20
+
+    wait_until(has_turned)
+    before = list(seen)
+    state.set_paused(False)
+    worker.wakeup.wake()
+    wait_until(lambda: seen == [1])
+    worker.stop(within_s=60)
+    thread.join(90)
+
+    assert before == []

@@ -16,7 +16,7 @@ local function unless_broken(reply) return not (type(reply) == "table" and reply
 for at = 1, #KEYS, 3 do
   local messages, settings, failures = KEYS[at], KEYS[at + 1], KEYS[at + 2]
   local values = unless_broken(redis.pcall("HMGET", settings, unpack(FIELDS))) or {}
-  for i = 1, 7 do out[n + i] = values[i] or "" end
+  for i = 1, #FIELDS do out[n + i] = values[i] or "" end
   local size = unless_broken(redis.pcall("ZCARD", messages))
   out[n + 8] = size or -1
   out[n + 9] = size and size > 0 and redis.call("ZCOUNT", messages, "-inf", integer(now_ms)) or 0
