@@ -15,9 +15,10 @@ from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import consumer, current_task
 from rsmq_django.worker.fetch.queues import SettingsMismatch
 from rsmq_django.worker.supervise import maintenance as lengths
-from rsmq_django.worker.supervise.maintenance import DepthSampler
+from rsmq_django.worker.supervise.maintenance import SAMPLE_EVERY_S, SLICE_EVERY_S, DepthSampler
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
+from tests.worker.still_clock import StillClock
 from tests.worker.workshop import Configure, declare, new_worker, queue_source, run_exchanges, send_raw, work, working
 
 # -- Which queues --------------------------------------------------------------------------------------------------
@@ -372,3 +373,26 @@ def test_damaged_queue_does_not_keep_the_lengths_of_others_from_being_noted(
             run_exchanges(get_client(), noted.sample_slice())
 
     assert any(server.redis.hget(key, "=messages") == b"1" for key in server.redis.scan_iter("rsmq::stats:good:*"))
+
+
+def test_depths_of_very_many_queues_are_sampled_in_slices_with_pauses(
+    project: Configure, monkeypatch: pytest.MonkeyPatch
+):
+    clock = StillClock(monkeypatch, lengths)
+    sampler = DepthSampler(get_client(), [f"q{number}" for number in range(600)], now_ms=lambda: 1e12)
+
+    def sampled(*, took_s: float) -> tuple[int, float]:
+        """Return how many queues a slice has, and when the next one is due."""
+        exchanges = sampler.sample_slice()
+        calls = next(exchanges)
+        replies = get_client().run_many(calls)
+        clock.now += took_s
+        with pytest.raises(StopIteration) as end:
+            exchanges.send(replies)
+        clock.now += (pause_s := end.value.value)
+        return len(calls), pause_s
+
+    assert sampled(took_s=0.125) == (250, SLICE_EVERY_S - 0.125)
+    assert sampled(took_s=1.0) == (250, 0.0)
+    assert sampled(took_s=0.125) == (100, SAMPLE_EVERY_S - SLICE_EVERY_S - 1.0 - 0.125)
+    assert sampled(took_s=20.0) == (250, 0.0)
