@@ -154,7 +154,7 @@ class QueueSource(BaseSource):
     def _note_chosen(self, may_fetch: bool) -> None:
         """Fetch at once: a sender has woken this process, and no other one."""
         if not (may_fetch and self.send_prepared_fetch(is_chosen=True)):
-            self.waiting.was_chosen = True
+            self.waiting.was_chosen = self.waiting.is_wanted
             self.fetch_now()
 
     @property

@@ -16,6 +16,7 @@ from rsmq_django.worker.fetch.queue_selector import MANY, scan_call
 from rsmq_django.worker.fetch.queues import queue_settings, work_queues_by_client
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
+from tests.worker.script_calls import ScriptCalls
 from tests.worker.workshop import Configure, declare, new_worker, queue_source, send_raw, work, working
 
 NAMES = [f"q{number:03}" for number in range(MANY + 30)]
@@ -172,6 +173,20 @@ def test_process_notes_in_none_of_very_many_queues_that_it_waits(
         wait_until(lambda: worker.wakeup._is_asleep and worker.sources[0].is_empty)
 
         assert server.redis.keys("rsmq::waiting:*") == []
+
+
+def test_process_on_very_many_queues_removes_no_notes_when_something_is_published_on_its_channel(
+    seen: list[str], server: PrivateServer
+):
+    source = queue_source(new_worker())
+    wait_until(lambda: source.exchange(1) == [] and source.is_drained)
+
+    with ScriptCalls(server, "tasks/worker/stop_waiting") as calls:
+        source._note_chosen(False)  # a confirmation of ten thousand channels contains its name, too
+        source.exchange(0)
+        source.flush()
+
+    assert calls.count == 0
 
 
 def test_deleted_queue_among_very_many_is_created_again(seen: list[str], server: PrivateServer):
