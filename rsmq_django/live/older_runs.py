@@ -53,10 +53,12 @@ def read_older(alias: str, wanted: RunFilter, *, before: str, count: int) -> Run
     if place is None:
         return LakeProblem.NO_LAKE
     from ..spark.attempts import find_attempts  # here: a page that reads no lake has no use for it
+    from ..spark.files import answered_soon
 
     lake, log = place
     try:
-        return find_attempts(lake, wanted, log=log, before=before, count=count, most_rows=MOST_ROWS)
+        with answered_soon():
+            return find_attempts(lake, wanted, log=log, before=before, count=count, most_rows=MOST_ROWS)
     except ImportError:
         return LakeProblem.NOT_INSTALLED
     except (PipelineError, OSError) as error:
@@ -70,10 +72,12 @@ def read_older_run(alias: str, entry_id: str, *, task: str, message_id: str) -> 
     if place is None:
         return None
     from ..spark.attempts import read_attempt
+    from ..spark.files import answered_soon
 
     lake, log = place
     try:
-        return read_attempt(lake, entry_id, log=log, task=task, message_id=message_id)
+        with answered_soon():
+            return read_attempt(lake, entry_id, log=log, task=task, message_id=message_id)
     except ImportError:
         return None
     except (PipelineError, OSError) as error:

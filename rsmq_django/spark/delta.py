@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from .columns import arrow_schema
 from .durable import sync_content, sync_names
 from .errors import PipelineError
-from .files import DataFile, file_system, is_local, read_files, scan_files
+from .files import DataFile, file_system, is_local, read_files, scan_files, storage_options
 from .schemas import LakeTable
 
 LOG = "_delta_log"
@@ -228,7 +228,7 @@ def _open(uri: str) -> Any:
 
     with _named(uri, "read"):
         try:
-            return DeltaTable(uri)
+            return DeltaTable(uri, storage_options=None if is_local(uri) else storage_options())
         except TableNotFoundError as error:
             if "scheme" in str(error):  # an address that deltalake does not know is no empty table
                 raise

@@ -11,6 +11,7 @@ import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ DAY_US = 86_400_000_000
 NEVER_US = 2**63
 #: Rows of a row group, and rows that are held in memory to be written.
 GROUP_ROWS = 250_000
+#: Options of deltalake for an object store that must answer soon; its own are three minutes for each request.
+SOON = {"connect_timeout": "3s", "timeout": "5s", "max_retries": "1"}
+
+_storage_options: ContextVar[dict[str, str] | None] = ContextVar("rsmq_storage_options", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,21 @@ def is_local(uri: str) -> bool:
     return "://" not in uri
 
 
+@contextmanager
+def answered_soon() -> Iterator[None]:
+    """Give up an object store that does not answer a request within ten seconds, with PipelineError: a page waits."""
+    token = _storage_options.set(SOON)
+    try:
+        yield
+    finally:
+        _storage_options.reset(token)
+
+
+def storage_options() -> dict[str, str] | None:
+    """Return the options for object stores, beside the variables of the storage."""
+    return _storage_options.get()
+
+
 def file_system(uri: str) -> Any:
     """Return the Arrow file system whose root is a table. Object stores get options and credentials from variables."""
     from pyarrow import fs
@@ -54,7 +74,7 @@ def file_system(uri: str) -> Any:
         return fs.SubTreeFileSystem(uri, fs.LocalFileSystem())
     from deltalake.fs import DeltaStorageHandler
 
-    return fs.PyFileSystem(DeltaStorageHandler(uri))
+    return fs.PyFileSystem(DeltaStorageHandler(uri, storage_options()))
 
 
 def write_files(uri: str, parts: Iterable[tuple[dt.date, Any]], schema: Iterable[Column]) -> list[DataFile]:

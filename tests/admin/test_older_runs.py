@@ -1,8 +1,10 @@
 """The list of attempts beyond the event log: they are read from a real lake."""
 
 import datetime as dt
+import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +17,7 @@ from django.utils import timezone
 
 from rsmq_django.core import Queue
 from rsmq_django.pipeline.models import Anomaly, TaskHour
+from rsmq_django.spark import files
 from rsmq_django.spark.events import SCHEMA
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.schemas import EVENTS
@@ -208,6 +211,31 @@ def test_damaged_lake_is_reported(browser: Browser, ran: None, lake: Lake, caplo
     assert ids(page) == ["t2", "t1", "t0"]
     assert "The lake with older runs cannot be read" in text_of(page)
     assert "could not be read" in caplog.text and str(lake.root) not in text_of(page)
+
+
+def test_page_does_not_wait_minutes_for_an_object_store_that_is_silent(
+    browser: Browser, mail: Queue, server: PrivateServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+):
+    write(server, 0)
+    monkeypatch.setitem(files.SOON, "timeout", "300ms")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+            monkeypatch.setenv(name, "x")
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        settings.RSMQ = {**settings.RSMQ, "PIPELINE": {"LAKE": "s3://bucket/lake"}}
+
+        page = browser.get(RUNS, {"since": at(-2 * DAY_S)})
+
+        silent.settimeout(0.1)
+        requests = 0
+        with suppress(TimeoutError):
+            while True:
+                silent.accept()[0].close()
+                requests += 1
+
+    assert ids(page) == ["t0"] and "The lake with older runs cannot be read" in text_of(page)
+    assert requests == 2, "one, and one more"
 
 
 # -- Links of the history ---------------------------------------------------------------------------------------------
