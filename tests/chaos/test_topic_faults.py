@@ -91,8 +91,9 @@ def test_lost_reply_to_an_outcome_changes_nothing(proxy: FaultProxy, server: Pri
         wait_until(lambda: attempts and all(source.is_idle for source in worker.sources))
         if script == "retry":
             orders.group("billing").retry(1)  # its backoff is over
-        wait_until(lambda: acknowledged(orders) == 1)
+        wait_until(lambda: acknowledged(orders) == 1 and all(source.is_idle for source in worker.sources))
 
+    assert not any(getattr(source, "_uncertain", ()) for source in worker.sources), "nothing is kept of it"
     assert attempts == ([1] if script == "ack" else [1, 2])
     assert Topic("orders.dlt", orders.client).status().last == 0
 

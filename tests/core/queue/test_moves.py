@@ -1,13 +1,14 @@
 """Moving and removing messages: none is lost or duplicated, and none is taken from its worker."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue, SettleResult
 from rsmq_django.core.errors import InvalidName, InvalidValue, OutcomeUnknown, QueueNotFound
-from rsmq_django.core.queue import moves
+from rsmq_django.core.queue import moves, transfers
 from rsmq_django.core.queue.browse import StoredMessage, page
 from rsmq_django.core.queue.moves import (
     MAX_SLICE,
@@ -536,3 +537,15 @@ def test_so_many_messages_are_expected_as_there_are_within_the_limit(
     sent = queue.send_many([b"x"] * 5)
 
     assert Transfer(client, queue.name, ids=sent[:ids], limit=limit).expected() == expected
+
+
+def test_rate_lets_the_first_messages_go_at_once(client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    waits: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: 1000 + sum(waits), sleep=waits.append)
+    monkeypatch.setattr(transfers, "time", clock)
+    queue.send_many([b"x"] * 6)
+
+    sizes = [len(part) for part in Transfer(client, "jobs", rate=20).slices()]
+
+    assert sizes == [2, 2, 2]
+    assert waits == pytest.approx([0, 0.1, 0.1])

@@ -1,6 +1,7 @@
 """Topic tasks in a worker: batches, failures, dead letters, several groups, stopping, dying, bridges."""
 
 import asyncio
+import math
 import signal
 import threading
 import time
@@ -907,5 +908,11 @@ def test_outcome_that_a_damaged_group_refuses_is_logged_and_sent_again_later(
     assert source.unreported == 1
     assert "orders" in caplog.text and "Trying again until it works" in caplog.text
     server.redis.rename(aside, pending)
+    (state,) = source.consumers.values()
+    state.damage.next_try_at = math.inf
+    for _ in range(3):
+        source.exchange(0)
+    assert source.unreported == 1, "it is not sent before its time"
+    state.damage.next_try_at = 0.0
     wait_until(lambda: source.exchange(0) or source.is_idle)
     assert topic.group("billing").status().held == 0
