@@ -130,7 +130,7 @@ def test_dead_letters_of_a_group_go_back_from_all_shards(pipeline, lake: Lake, p
 
     assert len(lake.open(DEAD_LETTERS).read()) == 2 * SHARDS
     assert "7 dead letters would be sent back to default\n1 not sent: gone\n" in looked
-    assert some == "3 dead letters sent back to default\n"
+    assert some.splitlines()[0] == "3 dead letters sent back to default"  # the one that is gone may be among the first
     assert done == "4 dead letters sent back to default\n4 not sent: gone\n"
     assert sum(shard.attributes().messages for shard in shards_of_queue("default")) == 2 * SHARDS - 1
 
