@@ -88,13 +88,12 @@ def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = 
     """
     if not is_submitted():
         prepare_environment(master)
-    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     from .source import DefaultSource
 
     builder = SparkSession.builder.appName(APP_NAME)
-    settings = settings_of(master, conf or {}, dict(SparkConf().getAll()) if is_submitted() else None)
+    settings = settings_of(master, conf or {}, _options_of_submit() if is_submitted() else None)
     if py_files:
         settings["spark.submit.pyFiles"] = py_files
     for name, value in settings.items():
@@ -106,6 +105,14 @@ def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = 
         _show_shipped_files(session.sparkContext)
         session.dataSource.register(DefaultSource)
     return session
+
+
+def _options_of_submit() -> dict[str, str]:
+    """Return the options of spark-submit, which only its JVM has."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # without the JVM there are none, and the master of the JSON would win
+    return dict(SparkConf().getAll())
 
 
 def batch_options(spark: Any) -> dict[str, str]:
