@@ -63,6 +63,20 @@ def monkeypatch(_process_stays_as_it_was: None) -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
+@pytest.fixture
+def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many commands went out with each round trip to the server, from now on."""
+    sent: list[int] = []
+    exchange = Connection.exchange
+
+    def counted(self: Connection, commands: Any) -> Any:
+        sent.append(len(commands))
+        return exchange(self, commands)
+
+    monkeypatch.setattr(Connection, "exchange", counted)
+    return sent
+
+
 @pytest.fixture(autouse=True)
 def _sockets_are_named_as_those_of_an_application(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the role that a command took, as a program, in an earlier test of this process."""

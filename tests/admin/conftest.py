@@ -8,7 +8,6 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client as Browser
 
 from rsmq_django.core import Queue
-from rsmq_django.core.transport.connection import Connection
 from rsmq_django.queues import ensure_queue
 from tests import redis_server
 from tests.redis_server import PrivateServer
@@ -77,17 +76,3 @@ def browser_of() -> Callable[..., Browser]:
         return browser
 
     return make
-
-
-@pytest.fixture
-def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many commands went out with each round trip to the server, from now on."""
-    sent: list[int] = []
-    exchange = Connection.exchange
-
-    def counted(self: Connection, commands: Any) -> Any:
-        sent.append(len(commands))
-        return exchange(self, commands)
-
-    monkeypatch.setattr(Connection, "exchange", counted)
-    return sent
