@@ -31,13 +31,13 @@ from ..core.tasks.outbox import Relayed, RelayItem, confirm, relay
 from ..core.texts import counted
 from ..core.transport.backoff import ReconnectBackoff
 from ..core.transport.call import Argument
-from ..queues import ensure_queue, get_queue
+from ..queues import ensure_queue
 from ..tasks.results import UNFINISHED_TTL_S
 from ..tasks.route import ms_until
 from .batch_size import BatchSize
 from .models import WAITING, InboxEntry, OutboxMessage
 from .replicas import Replicas
-from .writing import outbox_database
+from .writing import first_shard, outbox_database, queue_of_rows
 
 logger = get_logger(__name__)
 
@@ -72,7 +72,7 @@ class Relay:
         return OutboxMessage.objects.using(self.database).filter(WAITING)
 
     def _relay_queue(self, name: str) -> int:
-        server = _queue_of(name).client.connection if get_settings().knows_queue(name) else None
+        server = queue_of_rows(name).client.connection if get_settings().knows_queue(name) else None
         backoff = self._backoffs.setdefault(name, ReconnectBackoff(f"outbox of queue {name}", server=server))
         count = 0
         while time.monotonic() >= backoff.next_try_at:
@@ -93,7 +93,7 @@ class Relay:
             if not rows:
                 return 0
             try:
-                queue = _queue_of(name)
+                queue = queue_of_rows(name)
             except ImproperlyConfigured as error:
                 self._refuse(rows, str(error))
                 return len(rows)
@@ -137,7 +137,7 @@ class Relay:
             queue.name,
             [RelayItem(row.task_id, bytes(row.body), _delay(row, queue), row.keeps_result) for row in rows],
             # Workers subscribe to the queue itself, and may not know the band of a priority yet.
-            channel=(_queue_of(base) if base in get_settings().queues else queue).keys.channel,
+            channel=(queue_of_rows(base) if base in get_settings().queues else queue).keys.channel,
             record_ttl_s=UNFINISHED_TTL_S,
         )
         durability = get_settings().queue(queue.name).durability
@@ -147,7 +147,7 @@ class Relay:
         try:
             return run(call)
         except QueueNotFound:  # nothing was sent
-            ensure_queue(queue.name, shard=_first_shard(queue.name))
+            ensure_queue(queue.name, shard=first_shard(queue.name))
             return run(call)
         finally:
             if client.connection is not queue.client.connection:
@@ -194,18 +194,6 @@ def _first(waiting: QuerySet[OutboxMessage], batch_size: BatchSize) -> list[Outb
     sizes = waiting.annotate(size=Length("body")).values_list("pk", "size")[: batch_size.rows]
     pks = batch_size.choose(list(sizes))
     return list(waiting.filter(pk__in=pks)) if pks else []
-
-
-def _queue_of(name: str) -> Queue:
-    """Return a queue; of one that has got shards after its rows were written, the first, where it was before.
-
-    Raises ImproperlyConfigured for a queue that is not in the settings.
-    """
-    return get_queue(name, shard=_first_shard(name))
-
-
-def _first_shard(name: str) -> int | None:
-    return 0 if get_settings().queue(name).shards > 1 else None
 
 
 def _delay(row: OutboxMessage, queue: Queue) -> Argument:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 
 from ..conf.settings import get_settings
+from ..core import Queue
+from ..queues import get_queue
 from .models import OutboxMessage
 
 if TYPE_CHECKING:
@@ -49,6 +51,19 @@ def write(batches: Sequence[Outgoing], *, keeps_result: bool) -> None:
 def find_waiting(task_id: str) -> OutboxMessage | None:
     """Return the unsent row of a task."""
     return OutboxMessage.objects.using(outbox_database()).filter(task_id=task_id, sent_at=None).first()
+
+
+def queue_of_rows(name: str) -> Queue:
+    """Return the queue of these rows; of one that has got shards after they were written, the first, where it was.
+
+    Raises ImproperlyConfigured for a queue that is not in the settings.
+    """
+    return get_queue(name, shard=first_shard(name))
+
+
+def first_shard(name: str) -> int | None:
+    """Return the number of the first shard of a queue; None for a queue without shards."""
+    return 0 if get_settings().queue(name).shards > 1 else None
 
 
 def _ring() -> None:

@@ -20,7 +20,7 @@ from ..core.queue.replies import read_message_id
 from ..core.tasks.outbox import keep_back
 from ..core.tasks.workflows import advancing
 from ..core.transport.call import Call
-from ..queues import get_client, get_queue
+from ..queues import get_client
 from .compat import TaskResultDoesNotExist, TaskResultStatus
 from .envelope import Envelope, Unreadable
 from .interrupts import TaskCancelled
@@ -144,12 +144,9 @@ def _place(record: Mapping[str, str]) -> _Place | None:
 
 def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> Call[bool]:
     keys = queue_keys(client.namespace, place.queue)
-    error = TaskCancelled()
     envelope = _envelope_in(body, place.queue)
     path = envelope.task
-    keep_s, rest = _keep_s(path), _rest(path, task_id).encode()
-    if is_authentic(body or b"", queue_name=place.queue, task_id=task_id):
-        rest = sealed(rest, queue_name=place.queue, kind=CANCELLED_CALL)
+    error, rest = _end(path, task_id, body, place.queue)
     call = Call(
         "tasks/cancel",
         (
@@ -163,9 +160,9 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
         (
             place.message_id,
             cancellations_channel(client.namespace),
-            proven_end(encode_error(error, str(error)), task_id=task_id, queue_name=place.queue, field="error"),
+            error,
             rest,
-            max(1, keep_s),
+            max(1, _keep_s(path)),
             REMEMBERED_FOR_S,
         ),
         bool,
@@ -174,7 +171,7 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
     membership = membership_of(envelope.meta)
     if membership is None or membership.member is None or not is_task_id(task_id):
         return call
-    said = failure_record(task_id=task_id, task=path, reason="cancelled", error=CANCELLED, message=str(error))
+    said = failure_record(task_id=task_id, task=path, reason="cancelled", error=CANCELLED, message=str(TaskCancelled()))
     standing = task_id
     if get_settings().is_sealed(place.queue):
         if not is_authentic(body or b"", queue_name=place.queue, task_id=task_id):
@@ -198,9 +195,15 @@ def _keep_s(path: str) -> int:
     return get_settings().tasks.result_ttl_s if own_s is None else own_s
 
 
-def _rest(path: str, task_id: str) -> str:
-    """Return the body of a cancelled call: without arguments, but with the names that its result needs."""
-    return json.dumps({"task": path, "id": task_id})
+def _end(path: str, task_id: str, body: bytes | None, queue_name: str) -> tuple[str, bytes]:
+    """Return the error (JSON) and the body of a cancelled call's result.
+
+    The body has no arguments, but the names that the result needs.
+    """
+    error, rest = TaskCancelled(), json.dumps({"task": path, "id": task_id}).encode()
+    if is_authentic(body or b"", queue_name=queue_name, task_id=task_id):
+        rest = sealed(rest, queue_name=queue_name, kind=CANCELLED_CALL)
+    return proven_end(encode_error(error, str(error)), task_id=task_id, queue_name=queue_name, field="error"), rest
 
 
 # -- Tasks in the outbox ----------------------------------------------------------------------------------------------
@@ -211,21 +214,22 @@ def cancel_in_outbox(task_id: str) -> bool | None:
 
     The cancellation is stored in Redis first, because a relay may have read its row already.
     """
-    from ..outbox.writing import find_waiting
+    from ..outbox.writing import find_waiting, queue_of_rows
 
     row = find_waiting(task_id)
     if row is None:
         return None
     if row.refusal:
         return False
-    client, error = get_queue(row.queue_name).client, TaskCancelled()
-    path = _envelope_in(bytes(row.body), row.queue_name).task
+    client, body = queue_of_rows(row.queue_name).client, bytes(row.body)
+    path = _envelope_in(body, row.queue_name).task
+    error, rest = _end(path, task_id, body, row.queue_name)
     call = keep_back(
         client.namespace,
         task_id,
         queue_name=row.queue_name,
-        error=encode_error(error, str(error)),
-        body=_rest(path, task_id),
+        error=error,
+        body=rest,
         keep_s=_keep_s(path) if row.keeps_result else 0,
     )
     if not client.run(call):

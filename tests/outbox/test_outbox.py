@@ -372,7 +372,7 @@ def test_an_outbox_that_is_not_used_any_more_leaves_nothing_in_redis(project: Co
     send("a")
     assert server.redis.persist("rsmq::relayed"), "it expires"
 
-    get_client().run(keep_back("rsmq", "b" * 22, queue_name="default", error="[]", body="", keep_s=0))
+    get_client().run(keep_back("rsmq", "b" * 22, queue_name="default", error="[]", body=b"", keep_s=0))
 
     assert 6 * 86_400_000 < server.redis.pttl("rsmq::relayed") <= 7 * 86_400_000
 
@@ -467,6 +467,28 @@ def test_call_that_waits_in_the_outbox_is_cancelled(greet: Task, server: Private
     assert (found.status, found.args, found.task.module_path) == ("FAILED", [], greet.module_path)
     assert found.errors[0].exception_class is TaskCancelled
     assert not cancel(result.id)
+
+
+def test_cancelled_row_of_a_signed_queue_has_an_authentic_result(with_outbox: Configure):
+    with_outbox(on_commit=LEDGER, default={"OUTBOX": True, "SIGNING_KEYS": ["k" * 32]})
+    task: Task[..., Any] = declare(lambda name: None)
+    result = task.enqueue("the-secret-word")
+
+    assert cancel(result.id)
+
+    found = task.get_result(result.id)
+    assert (found.is_authentic, found.args, found.task.module_path) == (True, [], task.module_path)
+    assert found.errors[0].exception_class is TaskCancelled
+
+
+def test_row_of_a_queue_that_has_got_shards_meanwhile_is_cancelled(greet: Task, with_outbox: Configure):
+    result = greet.enqueue("Ada")
+    with_outbox(on_commit=LEDGER, default={"SHARDS": 3}, other={"OUTBOX": True})
+
+    assert cancel(result.id)
+
+    assert not rows().exists()
+    assert greet.get_result(result.id).status == "FAILED"
 
 
 async def test_call_that_waits_in_the_outbox_is_cancelled_from_a_coroutine(greet: Task, server: PrivateServer):

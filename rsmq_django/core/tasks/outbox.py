@@ -51,7 +51,7 @@ def relay(
     return Call("tasks/outbox/relay", tuple(keys), tuple(args), _read_relayed, True, queue_name)
 
 
-def keep_back(namespace: str, task_id: str, *, queue_name: str, error: str, body: str, keep_s: int) -> Call[bool]:
+def keep_back(namespace: str, task_id: str, *, queue_name: str, error: str, body: bytes, keep_s: int) -> Call[bool]:
     """Return the call that cancels a task: no relay sends it. Its result is False when a relay has sent it.
 
     `keep_s` is how long its result is kept, 0 for none.

@@ -181,7 +181,7 @@ def everything_around() -> None:
     items = [RelayItem("a" * 22, b"{}", 0, True)]
     client.run(relay("rsmq", queue.keys, "default", items, channel="c", record_ttl_s=60))
     client.run(confirm("rsmq", ["a" * 22]))
-    client.run(keep_back("rsmq", "b" * 22, queue_name="default", error="[]", body="{}", keep_s=60))
+    client.run(keep_back("rsmq", "b" * 22, queue_name="default", error="[]", body=b"{}", keep_s=60))
 
 
 SCENARIOS = {
