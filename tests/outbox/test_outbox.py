@@ -476,7 +476,7 @@ def test_cancelled_row_of_a_signed_queue_has_an_authentic_result(with_outbox: Co
 
     assert cancel(result.id)
 
-    found = task.get_result(result.id)
+    found: Any = task.get_result(result.id)
     assert (found.is_authentic, found.args, found.task.module_path) == (True, [], task.module_path)
     assert found.errors[0].exception_class is TaskCancelled
 
