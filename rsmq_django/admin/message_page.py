@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from ..core.numbers import read_whole
-from ..core.queue.browse import FailureRecord, State, StoredMessage, pick
+from ..core.queue.browse import NO_BODY, FailureRecord, State, StoredMessage, pick
 from ..core.queue.listing import crashes, holder, workers
+from ..live.envelopes import task_id_at_start
 from ..live.messages import DEAD
 from ..live.places import QueueRef
 from ..models import Message
@@ -40,14 +41,14 @@ class Attempt:
 class MessagePage:
     """See the module. What only those may see who may see bodies is read when it is asked for."""
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, *, with_body: bool) -> None:
         self.message = message
         self.place: QueueRef = message.place
         call = pick(
             self.place.client.namespace,
             self.place.name,
             [message.stored.position.message_id],
-            body_bytes=MAX_READ_BYTES,
+            body_bytes=MAX_READ_BYTES if with_body else NO_BODY,
         )
         page = self.place.client.run(call)
         #: None when it was deleted between two reads.
@@ -91,7 +92,7 @@ class MessagePage:
     def envelope(self) -> Envelope | None:
         """Return the task call, also inside a signature; None for a message that is none, or encrypted."""
         try:
-            return decode(seal_of(self.stored.body).body, message_id=self.stored.id)
+            return decode(seal_of(self.stored.body or self.message.stored.body).body, message_id=self.stored.id)
         except Unreadable:
             return None
 
@@ -110,7 +111,8 @@ class MessagePage:
     def task_id(self) -> str:
         """Return the id under which the result of the task is kept, or ""."""
         failure_id = self.failure.task_id if self.failure else ""
-        return failure_id or (self.envelope.id if self.envelope else "")
+        # Without the body there is its beginning, as in the list, in which our senders write the id.
+        return failure_id or (self.envelope.id if self.envelope else task_id_at_start(self.message.stored.body))
 
     @cached_property
     def record(self) -> Mapping[str, str]:

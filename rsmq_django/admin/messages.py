@@ -130,7 +130,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Add what the page of a message shows."""
-        message, page = context["original"], MessagePage(context["original"])
+        message, page = context["original"], self._page(request, context["original"])
         failure = page.failure
         context |= {
             "title": _("Message"),
@@ -155,6 +155,9 @@ class MessageAdmin(RunsAgain, LiveAdmin):
             **self.run_context(request, message.key, message.task if message.task in known_tasks() else ""),
         }
         return super().render_change_form(request, context, *args, **kwargs)
+
+    def _page(self, request: HttpRequest, message: Message) -> MessagePage:
+        return MessagePage(message, with_body=self.may(request, "view_body"))
 
     def _task_url(self, request: HttpRequest, task: str) -> str:
         """Return the address of a task that the code declares: of others there may be no page."""
@@ -195,7 +198,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
     def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Cancel the task of a message. The worker of a running task is notified."""
         message = self.row_for(request, object_id, "delete_message")
-        page = MessagePage(message)
+        page = self._page(request, message)
         if not page.can_be_cancelled:
             raise Http404
         # Other connections may have a task of the same id.

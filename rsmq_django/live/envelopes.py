@@ -7,6 +7,8 @@ import re
 from typing import Any, Literal, NamedTuple
 
 _TASK = re.compile(rb'"task"\s*:\s*("(?:[^"\\]|\\.){1,500}")')
+#: The beginning of a call as our senders write it. Elsewhere an "id" may be that of an argument.
+_TASK_AND_ID = re.compile(rb"\s*\{\s*" + _TASK.pattern + rb'\s*,\s*"id"\s*:\s*"([^"\\]{1,63})"')
 #: The signed text, which may be incomplete.
 _SIGNED = re.compile(rb'"signed"\s*:\s*"((?:[^"\\]++|\\.)*+)("?)', re.DOTALL)
 
@@ -67,3 +69,9 @@ def task_name(body: bytes) -> str:
         return str(json.loads(found[1]))
     except ValueError:
         return ""
+
+
+def task_id_at_start(body: bytes) -> str:
+    """Return the id of a call whose end may be missing; "" unless it follows the task, as our senders write it."""
+    found = _TASK_AND_ID.match(seal_of(body).body)
+    return found[2].decode("utf-8", "replace") if found else ""

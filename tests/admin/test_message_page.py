@@ -11,7 +11,7 @@ from django.test import Client as Browser
 
 from rsmq_django.core import Queue
 from tests.admin.conftest import MESSAGES
-from tests.admin.pages import text_of, told
+from tests.admin.pages import bytes_read_by, text_of, told
 from tests.redis_server import PrivateServer
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "tasks.py", line 7, in pay\nValueError: no, password=hunter2'
@@ -136,6 +136,46 @@ def test_bodies_and_errors_are_shown_only_to_users_who_may_see_them(
     assert "You may not see bodies and errors" in text_of(page) and "builtins.ValueError" in text_of(page)
     assert b"Traceback" not in page.content and b"no, token" not in page.content and b"t7&quot;" not in page.content
     assert browser.get(url_of(dead, message_id, "body")).status_code == 403
+
+
+def test_no_body_is_read_for_users_who_may_not_see_it(
+    browser: Browser, browser_of: Callable[..., Browser], mail: Queue, server: PrivateServer
+):
+    mail.set_attributes(max_size_bytes=-1)
+    message_id = mail.send(b"x" * 500_000)
+    viewer = browser_of("view_message")
+
+    _, read_bytes = bytes_read_by(server, lambda: browser.get(url_of(mail, message_id)))
+    page, quietly_read_bytes = bytes_read_by(server, lambda: viewer.get(url_of(mail, message_id)))
+
+    assert "Size 488 KiB" in text_of(page)
+    assert quietly_read_bytes < 20_000 < 500_000 < read_bytes
+
+
+def test_a_long_call_can_be_cancelled_without_seeing_its_body(
+    browser_of: Callable[..., Browser], mail: Queue, server: PrivateServer
+):
+    call = {"task": "shop.tasks.pay", "id": "t7", "args": ["x" * 5000], "kwargs": {}}
+    signed = {"signed": json.dumps(call), "signature_v2": "00" * 32}
+    browser = browser_of("view_message", "delete_message")
+
+    for body in (call, signed):
+        message_id = mail.send(json.dumps(body).encode())
+        server.redis.hset("rsmq::result:t7", mapping={"status": "READY", "queue": "mail", "message": message_id})
+
+        page = browser.get(url_of(mail, message_id))
+
+        assert "Task id t7" in text_of(page) and b"Cancel the task" in page.content
+
+
+def test_an_argument_is_not_taken_for_the_task_id_by_users_who_may_not_see_it(
+    browser_of: Callable[..., Browser], mail: Queue
+):
+    message_id = mail.send(b'{"task":"shop.tasks.pay","kwargs":{"id":"hunter2"},"args":["' + b"x" * 5000 + b'"]}')
+
+    page = browser_of("view_message").get(url_of(mail, message_id))
+
+    assert "Task shop.tasks.pay" in text_of(page) and b"hunter2" not in page.content
 
 
 def test_odd_records_are_shown_unchanged(browser: Browser, dead: Queue, server: PrivateServer):
