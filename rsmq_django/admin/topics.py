@@ -329,7 +329,7 @@ def _line(message: TopicMessage, size_bytes: int, *, with_bodies: bool) -> LogLi
     return LogLine(
         message.index,
         as_datetime(message.published_ms),
-        one_line(message.key or "", 60),
+        one_line(message.key or "", 60) if with_bodies else "",
         body_cell(message.body, size_bytes, is_shown=with_bodies),
         [(one_line(name, 60), one_line(redacted_header(name, value))) for name, value in message.headers.items()]
         if with_bodies

@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
 from rsmq_django.core import Client
-from rsmq_django.core.topic import Topic
+from rsmq_django.core.topic import NewMessage, Topic
 from rsmq_django.core.topic.lag import note_lag_call
 from rsmq_django.queues import get_client
 from tests.admin.pages import bytes_read_by, rows_of, text_of, told
@@ -104,6 +104,15 @@ def test_bodies_are_shown_only_to_users_who_may_see_them(browser_of: Callable[..
 
     assert page.status_code == 200 and "You may not see bodies" in text_of(page)
     assert b"order&quot;" not in page.content and "Set…" not in text_of(page)
+
+
+def test_keys_are_shown_only_to_users_who_may_see_bodies(
+    browser: Browser, browser_of: Callable[..., Browser], orders: Topic
+):
+    orders.publish(NewMessage("x", key="alice@example.com"))
+
+    assert b"alice@example.com" in browser.get(PAGE).content
+    assert b"alice@example.com" not in browser_of("view_topic").get(PAGE).content
 
 
 def test_the_page_reads_no_more_of_bodies_than_it_shows(
