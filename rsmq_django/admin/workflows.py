@@ -19,7 +19,7 @@ from ..core.tasks.workflow_records import MemberRecord, live_tasks, read_failed,
 from ..core.tasks.workflows import stop
 from ..models import Workflow
 from ..queues import get_client
-from ..tasks.cancellation import cancel
+from ..tasks.cancellation import cancel_only_on
 from ..tasks.compat import TaskResultDoesNotExist
 from .bodies import PREVIEW_BYTES, preview
 from .formats import as_number, one_line, visible
@@ -178,7 +178,7 @@ def cancel_for(workflow: Workflow, seconds: float) -> tuple[int, bool]:
             if time.monotonic() > until_s:
                 return count, False
             try:
-                count += cancel(task_id)
+                count += cancel_only_on(client, task_id)
             except TaskResultDoesNotExist:
                 pass  # it has ended meanwhile, or was never sent
         if cursor == b"0":

@@ -57,7 +57,19 @@ def cancel(task_id: str) -> bool:
         # Again, because a relay may have sent it to Redis between the two reads.
         done = cancel_in_outbox(task_id)
         done = _cancel_by_record(task_id) if done is None else done
-    return _cancel_without_record(task_id) if done is None else done
+    return _cancel_without_record(clients_for(task_id), task_id) if done is None else done
+
+
+def cancel_only_on(client: Client, task_id: str) -> bool:
+    """See cancel(): of the call on this connection. Others may have a call of the same id."""
+    done = cancel_on(client, task_id)
+    return _cancel_without_record([client], task_id) if done is None else done
+
+
+async def acancel_only_on(client: Client, task_id: str) -> bool:
+    """See cancel_only_on()."""
+    done = await _acancel_on(client, task_id)
+    return await _acancel_without_record([client], task_id) if done is None else done
 
 
 def _cancel_by_record(task_id: str) -> bool | None:
@@ -96,7 +108,7 @@ async def acancel(task_id: str) -> bool:
     if done is None and has_outbox():
         done = await sync_to_async(cancel_in_outbox)(task_id)
         done = await _acancel_by_record(task_id) if done is None else done
-    return await _acancel_without_record(task_id) if done is None else done
+    return await _acancel_without_record(clients_for(task_id), task_id) if done is None else done
 
 
 async def _acancel_by_record(task_id: str) -> bool | None:
@@ -274,8 +286,8 @@ def _cancel_known(task_id: str) -> bool:
 # -- Tasks without a result record ------------------------------------------------------------------------------------
 
 
-def _cancel_without_record(task_id: str) -> bool:
-    for client in clients_for(task_id):
+def _cancel_without_record(clients: Iterable[Client], task_id: str) -> bool:
+    for client in clients:
         for queue_name in _alive(list_queues(client)):
             cursor = b"0"
             while True:
@@ -291,8 +303,8 @@ def _cancel_without_record(task_id: str) -> bool:
     raise _unknown(task_id)
 
 
-async def _acancel_without_record(task_id: str) -> bool:
-    for client in clients_for(task_id):
+async def _acancel_without_record(clients: Iterable[Client], task_id: str) -> bool:
+    for client in clients:
         for queue_name in _alive(await alist_queues(client)):
             cursor = b"0"
             while True:

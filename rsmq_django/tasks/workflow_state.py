@@ -15,7 +15,7 @@ from ..core.tasks.workflow_records import WorkflowStatus, live_tasks, newest, re
 from ..core.tasks.workflows import stop
 from ..core.transport.reading_steps import Reading, arun_reading, run_reading
 from ..queues import get_client
-from .cancellation import acancel, cancel
+from .cancellation import acancel_only_on, cancel_only_on
 from .compat import TaskResultDoesNotExist
 from .workflow_proofs import FAILURE, VALUE, is_proven
 
@@ -116,7 +116,7 @@ class Workflow:
             cursor, task_ids = self._client.run(live_tasks(self._client.namespace, self.id, cursor))
             for task_id in task_ids:
                 try:
-                    cancel(task_id)
+                    cancel_only_on(self._client, task_id)
                 except TaskResultDoesNotExist:
                     pass  # it has ended meanwhile, or was never sent
             if cursor == b"0":
@@ -131,7 +131,7 @@ class Workflow:
             cursor, task_ids = await self._client.arun(live_tasks(self._client.namespace, self.id, cursor))
             for task_id in task_ids:
                 try:
-                    await acancel(task_id)
+                    await acancel_only_on(self._client, task_id)
                 except TaskResultDoesNotExist:
                     pass
             if cursor == b"0":

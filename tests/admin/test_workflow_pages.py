@@ -8,9 +8,11 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.test import Client as Browser
 
+from rsmq_django.core import Queue
 from rsmq_django.core.tasks.workflow_records import read_statuses
 from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.tasks import Workflow, call, group
+from tests import redis_server
 from tests.admin.pages import rows_of, text_of, told
 from tests.redis_server import PrivateServer
 from tests.worker.site import tasks
@@ -85,6 +87,27 @@ def test_a_workflow_is_cancelled_after_a_question(browser: Browser, letters: Wor
     assert letters.status().state == "cancelled"
     assert ensure_queue("default").attributes().messages == 0
     assert LogEntry.objects.get().change_message == "Cancelled 3 tasks"
+
+
+@pytest.mark.parametrize("with_records", [True, False])
+def test_the_workflow_of_the_page_is_cancelled_and_not_a_copy_on_another_connection(
+    browser: Browser, letters: Workflow, server: PrivateServer, settings: Any, with_records: bool
+):
+    copy = {"URL": f"{redis_server.URL}?db=1"}
+    settings.RSMQ = {
+        **settings.RSMQ,
+        "CONNECTIONS": {**settings.RSMQ["CONNECTIONS"], "copy": copy},
+        "QUEUES": {"default": {}, "mail": {}, "copied": {"CONNECTION": "copy"}},
+    }
+    for key in server.redis.keys():
+        if with_records or not key.startswith(b"rsmq::result:"):
+            server.redis.copy(key, key, destination_db=1)
+
+    page = browser.post(f"{LIST}{quote(f'copy/{letters.id}')}/cancel/", {"post": "yes"}, follow=True)
+
+    assert told(page) == ["Workflow letters was cancelled with 3 tasks. No further step or callback will run."]
+    assert Queue("default", get_client("copy")).attributes().messages == 0
+    assert Queue("default", get_client("default")).attributes().messages == 3
 
 
 def test_users_with_view_permission_cannot_cancel(browser_of: Callable[..., Browser], letters: Workflow):

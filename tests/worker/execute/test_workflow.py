@@ -18,9 +18,10 @@ from cryptography.fernet import Fernet
 from django.db import transaction
 from django.db.transaction import TransactionManagementError
 
+from rsmq_django.core import Queue
 from rsmq_django.core.errors import WorkflowNotFound
 from rsmq_django.core.transport.call import load_script
-from rsmq_django.queues import get_queue
+from rsmq_django.queues import get_client, get_queue
 from rsmq_django.redrive import redrive
 from rsmq_django.tasks import (
     Failure,
@@ -369,6 +370,23 @@ def test_a_group_is_cancelled_by_a_coroutine_too(project: Configure, seen: Seen)
 
     assert (is_cancelled, state, seen) == (True, "cancelled", [])
     assert [failure.reason for failure in results] == ["cancelled", "cancelled"]
+
+
+@pytest.mark.parametrize("cancels", [Workflow.cancel, lambda copied: asyncio.run(copied.acancel())])
+def test_a_cancelled_workflow_leaves_calls_of_the_same_ids_on_other_connections(
+    project: Configure, settings: Any, server: PrivateServer, cancels: Any
+):
+    connections = {**settings.RSMQ["CONNECTIONS"], "copy": {"URL": f"{server.url}?db=1"}}
+    queues = {"default": {}, "copied": {"CONNECTION": "copy"}}
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": connections, "QUEUES": queues}
+    started = group([call(doubling(), n) for n in (1, 2)]).enqueue()
+    for key in server.redis.keys():
+        server.redis.copy(key, key, destination_db=1)
+
+    assert cancels(Workflow(started.id, "copy"))
+
+    assert Queue("default", get_client("copy")).attributes().messages == 0
+    assert Queue("default", get_client("default")).attributes().messages == 2
 
 
 def test_a_member_that_is_cancelled_has_failed(project: Configure, seen: Seen, server: PrivateServer):
