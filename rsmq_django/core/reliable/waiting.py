@@ -22,8 +22,9 @@ from weakref import WeakKeyDictionary
 
 from ..errors import OutcomeUnknown, RedisFailure
 from ..keys import RELIABLE_PARTS
-from ..transport.connection import Connection, is_answered
+from ..transport.connection import Connection
 from ..transport.packing import Command, Reply
+from ..transport.sockets import is_answered
 
 #: Polling interval. A message whose token was lost is popped at the first poll after it is five seconds old: until
 #: then the woken client may be about to pop it.

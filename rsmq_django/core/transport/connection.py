@@ -9,45 +9,36 @@ closed, never reused: its late replies would be taken for replies to the next ex
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-import select
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import redis
 import redis.asyncio
-from redis.exceptions import MasterDownError, MovedError, ReadOnlyError
+from redis.exceptions import MovedError
 
 from ..errors import InvalidValue, RedisFailure
 from .cluster import ASK_FOR_NODES, ClusterNodes, moved
 from .connection_errors import connection_lost, not_connected, refused
 from .factories import has_credentials, masked, new_async_factory, new_factory, service_of
-from .handshake import Credentials, aintroduce, greeting, leave_names_to_us
-from .listener import Listener
+from .handshake import Credentials, greeting
+from .listener import Listener, subscribed
+from .loop_pool import LoopPool
 from .packing import Command, Reply, Request, packed
 from .read_timeout import Silence
 from .sentinel_url import Address
 from .sentinels import ASK_FOR_ROLE, SWITCHES, Sentinels
-from .waits import WAITS, lesser, some_done, waits_of
+from .sockets import DEMOTED, LOST, REFUSED_ALL, aread, is_stale, lacks_replicas, new_socket, read, write
+from .waits import WAITS, is_in_vain, not_waited, replace_repeated, some_done, waits_of
 from .wire import Wire
 
 #: A day. Sockets take 2**31 ms at most.
 MOST_TIMEOUT_S = 86_400
 #: How often an exchange follows a redirection to another node of a cluster.
 MOST_MOVES = 5
-
-#: After an invalid reply the server is not a Redis, or the stream is out of step: the socket cannot be used any more.
-_LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.InvalidResponse, OSError)
-#: Replies of a replica: the command was not carried out.
-_DEMOTED = (ReadOnlyError, MasterDownError)
-#: Replies of a server that does not have the keys, or does not have them any more.
-_ELSEWHERE = (MovedError, *_DEMOTED)
-#: Refusals of all commands, which redis-py treats as lost connections; nothing of the exchange was carried out.
-_REFUSED_ALL = (redis.BusyLoadingError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
 
 
 class Connection:
@@ -80,7 +71,7 @@ class Connection:
         self._pid = os.getpid()
         self._factory: Any = None
         self._lock = threading.Lock()
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPool] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"Connection({masked(self.url)!r})"
@@ -141,7 +132,7 @@ class Connection:
             link = self._idle.pop()
         except IndexError:
             return None
-        if link._sock is None or _is_stale(link):
+        if link._sock is None or is_stale(link):
             self._idle.append(link)  # the next exchange connects it again
             return None
         self._converse(link, request, 0)
@@ -183,7 +174,7 @@ class Connection:
             link = self._idle.pop()  # a socket may be asked by one thread at a time
         except IndexError:
             return True
-        must_connect = link._sock is None or _is_stale(link)
+        must_connect = link._sock is None or is_stale(link)
         self._idle.append(link)
         return must_connect
 
@@ -219,7 +210,7 @@ class Connection:
         self._route.skip()
 
     def ask(self, command: Command) -> Any:
-        """Send a command whose reply may take long, and return the socket, for is_answered() and answer_of().
+        """Send a command whose reply may take long, and return the socket, for sockets.is_answered() and answer_of().
 
         The socket now belongs to the caller, who has to disconnect it unless it waits for the reply.
         """
@@ -261,7 +252,7 @@ class Connection:
             again = [ASK_FOR_NODES, *(commands[at] for at in places)]
             slots, *answers = self._converse(link, packed(again), len(again))
             self._route.learn(link, slots)
-            _replace(commands, replies, places, answers)
+            replace_repeated(commands, replies, places, answers)
 
     def _repeat(self, link: Any, commands: Sequence[Request], replies: list[Reply], places: Sequence[int]) -> None:
         """Send commands that a replica has refused to the server that is the primary now, and replace their replies.
@@ -286,8 +277,8 @@ class Connection:
         repeated with what they wait for; if anything else was carried out here, nothing is repeated: one wait cannot
         confirm the writes of two servers.
         """
-        places = [at for at, reply in enumerate(replies) if isinstance(reply, _DEMOTED)]
-        alone = [at for at, reply in enumerate(replies) if _lacks_replicas(reply)]
+        places = [at for at, reply in enumerate(replies) if isinstance(reply, DEMOTED)]
+        alone = [at for at, reply in enumerate(replies) if lacks_replicas(reply)]
         if alone and self._sentinels is not None and self._sentinels.may_look_again():
             places = sorted(places + alone)
         if not places:
@@ -303,23 +294,23 @@ class Connection:
         """
         asked = len(commands) - len(waits_of(commands))
         replies = self._converse(link, packed(commands), asked)
-        if _is_in_vain(commands, replies):
+        if is_in_vain(commands, replies):
             link.disconnect()  # its late replies would be taken for others
-            return [*replies, *_not_waited(len(commands) - asked)]
+            return [*replies, *not_waited(len(commands) - asked)]
         return [*replies, *self._converse(link, b"", len(commands) - asked)]
 
     def _converse(self, link: Any, request: bytes, count: int) -> list[Reply]:
         replies: list[Reply] = []
         try:
             if request:
-                _write(link, request)
+                write(link, request)
             for _ in range(count):
-                replies.append(_read(link))
+                replies.append(read(link))
             return replies
-        except _REFUSED_ALL as error:
+        except REFUSED_ALL as error:
             link.disconnect()
             return refused(self.url, error, replies, count)
-        except _LOST as error:
+        except LOST as error:
             link.disconnect()
             self._route.leave(link)
             raise connection_lost(self.url, error) from error
@@ -345,7 +336,7 @@ class Connection:
 
         `markers` are the names of channels whose publishes the listener reports separately.
         """
-        return _subscribed(self._connected(self._make()), self.url, channels, markers=markers)
+        return subscribed(self._connected(self._make()), self.url, channels, markers=markers)
 
     @property
     def has_sentinels(self) -> bool:
@@ -363,7 +354,7 @@ class Connection:
             link.disconnect()
             self._sentinels.avoid(sentinel)
             raise not_connected(self.url, error) from error
-        return _subscribed(link, self.url, [SWITCHES]), sentinel
+        return subscribed(link, self.url, [SWITCHES]), sentinel
 
     def leave_former_primary(self, sentinel: Address) -> int:
         """Ask a sentinel for the primary, shut down all sockets of this process to other servers, and return how many.
@@ -394,7 +385,7 @@ class Connection:
         if self._factory is None:
             with self._lock:
                 self._factory = self._factory or self._new_factory()
-        return _new_link(self._factory)
+        return new_socket(self._factory)
 
     def _new_factory(self) -> redis.ConnectionPool:
         url = self.url if self._sentinels is None else self._sentinels.service.server_url
@@ -412,7 +403,7 @@ class Connection:
         try:
             if link._sock is None:
                 self._connect(link)
-            if _is_stale(link):
+            if is_stale(link):
                 link.disconnect()
                 self._connect(link)
         except (redis.RedisError, OSError) as error:
@@ -430,16 +421,16 @@ class Connection:
         link.connect()
         link.wire = Wire.of(link, self.timeout_s)
         if self._route.is_curious:
-            _write(link, packed([ASK_FOR_NODES]))
-            self._route.learn(link, _read(link))
+            write(link, packed([ASK_FOR_NODES]))
+            self._route.learn(link, read(link))
 
     def _role_of(self, link: Any) -> Reply:
         """Connect a socket, and return what the server says about its role."""
         link.wire = None
         link.connect()
         link.wire = Wire.of(link, self.timeout_s)
-        _write(link, packed([ASK_FOR_ROLE]))
-        return _read(link)
+        write(link, packed([ASK_FOR_ROLE]))
+        return read(link)
 
     # -- Async --------------------------------------------------------------------------------------------------------
 
@@ -461,9 +452,9 @@ class Connection:
             return await self._aconverse(link, commands)
         asked = len(commands) - len(waits)
         replies = await self._aconverse(link, commands, asked)
-        if _is_in_vain(commands, replies):
+        if is_in_vain(commands, replies):
             await link.disconnect(nowait=True)
-            return [*replies, *_not_waited(len(commands) - asked)]
+            return [*replies, *not_waited(len(commands) - asked)]
         return [*replies, *await self._aconverse(link, (), len(commands) - asked)]
 
     async def _aconverse(self, link: Any, commands: Sequence[Command], count: int | None = None) -> list[Reply]:
@@ -478,12 +469,12 @@ class Connection:
                     await link.send_packed_command(packed(commands), check_health=False)
                 silence.begin(timeout, self.timeout_s)
                 for _ in range(count):
-                    replies.append(await _aread(link))
+                    replies.append(await aread(link))
                 return replies
-        except _REFUSED_ALL as error:
+        except REFUSED_ALL as error:
             await link.disconnect(nowait=True)
             return refused(self.url, error, replies, count)
-        except _LOST as error:
+        except LOST as error:
             await link.disconnect(nowait=True)
             self._route.leave(link)
             raise connection_lost(self.url, error) from error
@@ -493,7 +484,7 @@ class Connection:
         finally:
             silence.end()
 
-    async def _afollow(self, pool: _LoopPool, link: Any, commands: Sequence[Command], replies: list[Reply]) -> None:
+    async def _afollow(self, pool: LoopPool, link: Any, commands: Sequence[Command], replies: list[Reply]) -> None:
         """See _follow()."""
         link.is_elsewhere = False
         if (refused := self._refused_by_replica(commands, replies)) is not None:
@@ -510,10 +501,10 @@ class Connection:
             places += waits_of(commands)
             slots, *answers = await self._aconverse(link, [ASK_FOR_NODES, *(commands[at] for at in places)])
             self._route.learn(link, slots)
-            _replace(commands, replies, places, answers)
+            replace_repeated(commands, replies, places, answers)
 
     async def _arepeat(
-        self, pool: _LoopPool, link: Any, commands: Sequence[Command], replies: list[Reply], places: Sequence[int]
+        self, pool: LoopPool, link: Any, commands: Sequence[Command], replies: list[Reply], places: Sequence[int]
     ) -> None:
         """See _repeat()."""
         for other in (link, *pool.idle):
@@ -533,198 +524,11 @@ class Connection:
         if pool is not None:
             await pool.closer.aclose()
 
-    async def _loop_pool(self) -> _LoopPool:
+    async def _loop_pool(self) -> LoopPool:
         loop = asyncio.get_running_loop()
         pool = self._loops.get(loop)
         if pool is None or pool.pid != os.getpid():
             factory = self._new_async_factory()
-            pool = self._loops[loop] = _LoopPool(self.url, self._route, self._sentinels, factory, self._role)
+            pool = self._loops[loop] = LoopPool(self.url, self._route, self._sentinels, factory, self._role)
             await anext(pool.closer)
         return pool
-
-
-class _LoopPool:
-    """The idle sockets of one event loop. They close when the loop shuts its asynchronous generators down."""
-
-    def __init__(
-        self, url: str, route: ClusterNodes, sentinels: Sentinels | None, factory: Any, role: str | None
-    ) -> None:
-        self._url, self._route, self._sentinels = url, route, sentinels
-        self.factory, self._role = factory, role
-        self.idle: deque[Any] = deque()
-        self.pid = os.getpid()
-        # asyncio.run() and async_to_sync() end a loop with shutdown_asyncgens(): the only hook for a library.
-        self.closer = self._close_at_the_end()
-
-    async def _close_at_the_end(self) -> AsyncGenerator[None]:
-        try:
-            yield
-        finally:
-            while self.idle:
-                await self.idle.pop().disconnect()
-
-    async def take(self, timeout_s: float) -> Any:
-        link = self.idle.pop() if self.idle else self._new_link()
-        await self.connect(link, timeout_s)
-        return link
-
-    def _new_link(self) -> Any:
-        link = _new_link(self.factory)
-        link.silence = Silence()
-        leave_names_to_us(link)
-        return link
-
-    async def connect(self, link: Any, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                if not link.is_connected:
-                    await self._open(link, timeout_s)
-                if await _ais_stale(link):
-                    await link.disconnect(nowait=True)
-                    await self._open(link, timeout_s)
-            link.silence.listen_to(link._reader)
-        except (redis.RedisError, OSError) as error:
-            await link.disconnect(nowait=True)
-            self._route.leave(link)
-            raise not_connected(self._url, error) from error
-        except BaseException:
-            await link.disconnect(nowait=True)
-            raise
-
-    async def _open(self, link: Any, timeout_s: float) -> None:
-        if self._sentinels is not None:
-            await self._sentinels.aconnect(link, self._role_of, timeout_s)
-        else:
-            self._route.aim(link)
-            await self._open_named(link)
-
-    async def _open_named(self, link: Any) -> None:
-        await link.connect()
-        await aintroduce(link, packed, self._role)
-
-    async def _role_of(self, link: Any) -> Reply:
-        """See Connection._role_of()."""
-        await self._open_named(link)
-        await link.send_packed_command(packed([ASK_FOR_ROLE]), check_health=False)
-        return await _aread(link)
-
-
-# -- Protocol and redis-py -------------------------------------------------------------------------------------------
-
-
-def _replace(commands: Sequence[Request], replies: list[Reply], places: Sequence[int], answers: list[Reply]) -> None:
-    """Replace the replies to redirected commands, and those to waits for them."""
-    waits = waits_of(commands) if some_done([command[0] for command in commands], replies) else []
-    for at, answer in zip(places, answers, strict=True):
-        replies[at] = lesser(replies[at], answer) if at in waits else answer
-
-
-def _write(link: Any, request: bytes) -> None:
-    if link.wire is not None:
-        link.wire.write(request)
-    else:
-        link.send_packed_command([request], check_health=False)
-
-
-def _read(link: Any) -> Reply:
-    if link.wire is not None:
-        reply = link.wire.read()
-        return _error_read(link, reply) if isinstance(reply, redis.RedisError) else reply
-    try:
-        return link.read_response()
-    except redis.ResponseError as error:
-        return _noted(link, error)
-
-
-def _error_read(link: Any, error: redis.RedisError) -> redis.ResponseError:
-    """Return an error reply, or raise it as redis-py does: a server that is loading refuses everything."""
-    if isinstance(error, redis.ResponseError):
-        return _noted(link, error)
-    raise error
-
-
-async def _aread(link: Any) -> Reply:
-    try:
-        return await link.read_response()
-    except redis.ResponseError as error:
-        return _noted(link, error)
-
-
-def _new_link(factory: Any) -> Any:
-    link = factory.make_connection()
-    #: Whether a reply said that another server has the keys. A check of each reply would be slower.
-    link.is_elsewhere = False
-    #: The way past redis-py, while the socket is connected and has one.
-    link.wire = None
-    return link
-
-
-def _noted(link: Any, error: redis.ResponseError) -> redis.ResponseError:
-    if "-READONLY " in str(error):  # Redis 6.2 wraps an error in a script into a text
-        error = ReadOnlyError(str(error))
-    link.is_elsewhere = link.is_elsewhere or isinstance(error, _ELSEWHERE) or _lacks_replicas(error)
-    return error
-
-
-def _lacks_replicas(reply: Reply) -> bool:
-    """Return whether a server refused a write because it has too few replicas (min-replicas-to-write)."""
-    return isinstance(reply, redis.ResponseError) and "NOREPLICAS " in str(reply)
-
-
-def _is_in_vain(commands: Sequence[Request], replies: Sequence[Reply]) -> bool:
-    """Return whether a server refused all commands before the waits, for lack of replicas or as it refuses everything.
-
-    In the second case the socket is closed already.
-    """
-    is_refused = any(_lacks_replicas(reply) or isinstance(reply, _REFUSED_ALL) for reply in replies)
-    return is_refused and not some_done([command[0] for command in commands[: len(replies)]], replies)
-
-
-def _not_waited(count: int) -> list[redis.ResponseError]:
-    return [redis.ResponseError("nothing was carried out that could be waited for") for _ in range(count)]
-
-
-def _subscribed(link: Any, url: str, channels: Sequence[str], *, markers: Sequence[str] = ()) -> Listener:
-    try:
-        link.send_packed_command([packed([("SUBSCRIBE", *channels)])], check_health=False)
-    except _LOST as error:
-        link.disconnect()
-        raise not_connected(url, error) from error
-    return Listener(link, masked(url), markers=[marker.encode() for marker in markers])
-
-
-def _is_stale(link: Any) -> bool:
-    """Return whether the server closed a socket, or the socket has an unexpected reply."""
-    if link.wire is not None:
-        return bool(link.wire.is_readable())
-    try:
-        # redis-py changes the socket's timeout twice for this; TLS may have bytes that the socket does not show.
-        return bool(link.can_read()) if isinstance(link, redis.SSLConnection) else _is_readable(link._sock)
-    except (redis.RedisError, OSError, ValueError):  # ValueError: it is closed
-        return True
-
-
-def is_answered(link: Any, *, within_s: float) -> bool:
-    """Return whether a socket of ask() gets a reply, or is closed, within `within_s` seconds."""
-    if isinstance(link, redis.SSLConnection):
-        return bool(link.can_read(within_s))
-    return _is_readable(link._sock, within_s=within_s)
-
-
-def _is_readable(sock: Any, *, within_s: float = 0.0) -> bool:
-    poll = select.poll()
-    poll.register(sock.fileno(), select.POLLIN)
-    return bool(poll.poll(math.ceil(within_s * 1000)))
-
-
-async def _ais_stale(link: Any) -> bool:
-    writer = getattr(link, "_writer", None)
-    if writer is not None:
-        # After a reset, or an end that the event loop has not read yet: the check below finds neither.
-        if writer.is_closing() or _is_readable(writer.get_extra_info("socket")):
-            return True
-    look = getattr(link, "can_read", None) or link.can_read_destructive  # redis-py before 8
-    try:
-        return bool(await look())
-    except (redis.RedisError, OSError):
-        return True

@@ -13,6 +13,10 @@ import redis
 
 from ..errors import ConnectionFailed, PermissionDenied, ServerRefused
 from .call import RULES_PAGE
+from .connection_errors import not_connected
+from .factories import masked
+from .packing import packed
+from .sockets import LOST
 
 _CHUNK_BYTES = 65536
 #: Maximum size of one read; the next read gets the rest.
@@ -91,3 +95,13 @@ class Listener:
             self._link.disconnect()
         except (redis.RedisError, OSError):
             pass  # already closed
+
+
+def subscribed(link: Any, url: str, channels: Sequence[str], *, markers: Sequence[str] = ()) -> Listener:
+    """Subscribe a connected socket to channels, and return its listener; see Connection.listener()."""
+    try:
+        link.send_packed_command([packed([("SUBSCRIBE", *channels)])], check_health=False)
+    except LOST as error:
+        link.disconnect()
+        raise not_connected(url, error) from error
+    return Listener(link, masked(url), markers=[marker.encode() for marker in markers])

@@ -11,6 +11,9 @@ from typing import Any
 
 import redis
 
+from .packing import Reply, Request
+from .sockets import REFUSED_ALL, lacks_replicas
+
 WAITS = frozenset({"WAIT", "WAITAOF"})
 
 
@@ -34,3 +37,26 @@ def lesser(first: Any, second: Any) -> Any:
     if isinstance(first, list):
         return [min(pair) for pair in zip(first, second, strict=True)]
     return min(first, second)
+
+
+def replace_repeated(
+    commands: Sequence[Request], replies: list[Reply], places: Sequence[int], answers: list[Reply]
+) -> None:
+    """Replace the replies to commands that were sent again, and those to waits for them."""
+    waits = waits_of(commands) if some_done([command[0] for command in commands], replies) else []
+    for at, answer in zip(places, answers, strict=True):
+        replies[at] = lesser(replies[at], answer) if at in waits else answer
+
+
+def is_in_vain(commands: Sequence[Request], replies: Sequence[Reply]) -> bool:
+    """Return whether a server refused all commands before the waits, for lack of replicas or as it refuses everything.
+
+    In the second case the socket is closed already.
+    """
+    is_refused = any(lacks_replicas(reply) or isinstance(reply, REFUSED_ALL) for reply in replies)
+    return is_refused and not some_done([command[0] for command in commands[: len(replies)]], replies)
+
+
+def not_waited(count: int) -> list[redis.ResponseError]:
+    """Return the replies to waits that were not waited for."""
+    return [redis.ResponseError("nothing was carried out that could be waited for") for _ in range(count)]
