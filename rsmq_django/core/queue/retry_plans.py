@@ -13,6 +13,7 @@ of these is one script: after a crash in between, no message is lost or duplicat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -131,7 +132,8 @@ def begin(
     if limit is not None:
         words += ["limit", limit]
     keys = (retry_keys(client.namespace, plan_id)[0], retries_key(client.namespace, source))
-    client.run(Call("queue/retry/begin", keys, (plan_id, KEEP_S, MOST_PLANS, *words), int))
+    lasts_s = math.ceil((to_look_at if limit is None else min(limit, to_look_at)) / rate)
+    client.run(Call("queue/retry/begin", keys, (plan_id, KEEP_S + lasts_s, MOST_PLANS, *words), int))
     return plan_id
 
 

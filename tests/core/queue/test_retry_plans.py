@@ -248,6 +248,21 @@ def test_plans_of_a_queue_are_listed_and_expire(client: Client, queue: Queue, ho
         assert 7 * 86_400 - 100 <= server.redis.ttl(key) <= 7 * 86_400 + 1000, key
 
 
+def test_results_and_the_list_of_plans_are_kept_a_week_longer_than_the_last_message_takes_to_be_due(
+    client: Client, queue: Queue, home: Queue, server: PrivateServer
+):
+    bury(server, queue, 1001)
+    week_s = 7 * 86_400
+
+    planned(queue, rate=0.001)
+    planned(queue, limit=1, sends=False)
+
+    last_s = 1000 * 1000
+    for key in ("rsmq::result:t1000", retries_key("rsmq", "jobs")):
+        assert week_s + last_s - 100 <= server.redis.ttl(key) <= week_s + last_s + 1000, key
+    assert week_s - 100 <= server.redis.ttl("rsmq::result:t0") <= week_s
+
+
 @pytest.mark.parametrize("rate", [0, -1, 1e6, float("nan")])
 def test_a_rate_that_cannot_be_is_refused(client: Client, queue: Queue, rate: float):
     with pytest.raises(InvalidValue, match="messages a second"):

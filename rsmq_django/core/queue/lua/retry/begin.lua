@@ -11,5 +11,5 @@ redis.call("HSET", plan, "state", "sending", "created_ms", integer(now_ms), unpa
 redis.call("EXPIRE", plan, ARGV[2])
 redis.call("ZADD", plans, integer(now_ms), ARGV[1])
 redis.call("ZREMRANGEBYRANK", plans, 0, -ARGV[3] - 1)
-redis.call("EXPIRE", plans, ARGV[2])
+if redis.call("PTTL", plans) < 1000 * ARGV[2] then redis.call("EXPIRE", plans, ARGV[2]) end
 return now_ms

@@ -30,10 +30,12 @@ local function redrive(key, first, due_of)
     if reply[n] == 1 then
       reply[n] = message_id(n, ARGV[at + 3])
       gone[#gone + 1] = id
-      places[#places + 1], places[#places + 2] = due_of(id, reply[n]), reply[n]
+      local due = due_of(id, reply[n])
+      places[#places + 1], places[#places + 2] = due, reply[n]
       bodies[#bodies + 1], bodies[#bodies + 2] = reply[n], body
       carry_past(reply[n], ARGV[at + 5], redis.call("HGET", settings, id .. ":fr"), bodies, past)
-      if has_result then awaited[KEYS[key]] = {id, reply[n]} end
+      -- A record is kept from the time on at which its message becomes visible.
+      if has_result then awaited[KEYS[key]] = {id, reply[n], ARGV[3] + math.ceil((due - now_ms) / 1000)} end
     end
   end
   if #gone == 0 then return reply end
@@ -44,7 +46,7 @@ local function redrive(key, first, due_of)
   if #past > 0 then redis.call("HSET", target_releases, unpack(past)) end
   redis.call("HDEL", failures, unpack(gone))
   redis.call("HDEL", releases, unpack(release_fields(gone)))
-  for record, pair in pairs(awaited) do await_again(record, ARGV[2], pair[2], ARGV[3], pair[1], messages) end
+  for record, words in pairs(awaited) do await_again(record, ARGV[2], words[2], words[3], words[1], messages) end
   raise_counter(target_settings, "totalsent", #gone)
   -- A missing permission for the channel must not look like a failed redrive.
   redis.pcall("PUBLISH", ARGV[1], redis.call("ZCARD", target))
