@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ids import SUFFIX_LENGTH
-from ..keys import QueueKeys, result_key, schedule_keys
+from ..keys import QueueKeys, result_key, schedule_keys, tag_key
 from ..numbers import bounded, read_epoch_ms
 from ..transport.call import Argument, Call
 
@@ -84,6 +84,9 @@ class Firing:
     delay_ms: int
     #: Seconds to keep the records of results until they are finished; 0 for no results.
     unfinished_ttl_s: int
+    #: Tags of the task, and the milliseconds to keep the ids in them.
+    tags: Sequence[str] = ()
+    tags_kept_ms: int = 0
 
 
 def tick_id(namespace: str, name: str, planned_ms: int, secret: str = "") -> str:
@@ -144,10 +147,11 @@ def fire(namespace: str, queue: QueueKeys, queue_name: str, firing: Firing, *, c
     last_ms = firing.ticks[-1] if firing.ticks else 0
     entry = firing.entry
     args: list[Argument] = [entry.name, entry.definition, entry.planned_ms, firing.next_ms, firing.skipped, last_ms]
-    args += (firing.delay_ms, channel, firing.unfinished_ttl_s, queue_name)
+    args += (firing.delay_ms, channel, firing.unfinished_ttl_s, queue_name, len(firing.tags), firing.tags_kept_ms)
     for task_id, body in zip(firing.task_ids, firing.bodies, strict=True):
         args += (task_id, body)
     keys = [*schedule_keys(namespace), queue.messages, queue.settings]
+    keys += [tag_key(namespace, tag) for tag in firing.tags]
     if firing.unfinished_ttl_s:
         keys += [result_key(namespace, task_id) for task_id in firing.task_ids]
     return Call("tasks/schedule/fire", tuple(keys), tuple(args), bool, True, queue_name)

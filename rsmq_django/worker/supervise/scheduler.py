@@ -44,6 +44,7 @@ from ...tasks.schedule import (
     prepare_ticks,
     tick_ids,
 )
+from ...tasks.tags import KEPT_MS
 from ...tasks.tracing import sending
 
 logger = get_logger(__name__)
@@ -161,7 +162,7 @@ class Scheduler:
         made_up = missed[max(0, len(missed) - entry.missed_fire) :]
         ticks = [*made_up, *late]
         ids = tick_ids(entry, self._namespace, ticks)
-        outgoing = prepare_ticks(entry, ids)
+        outgoing, delay_ms = prepare_ticks(entry, ids), jitter_ms(entry, ids)
         firing = Firing(
             entry=due,
             next_ms=entry.timetable.after(now_ms),
@@ -169,8 +170,10 @@ class Scheduler:
             ticks=ticks,
             task_ids=ids,
             bodies=outgoing.bodies,
-            delay_ms=jitter_ms(entry, ids),
+            delay_ms=delay_ms,
             unfinished_ttl_s=UNFINISHED_TTL_S if result_ttl_s(outgoing.task) else 0,
+            tags=outgoing.task.options.tags,
+            tags_kept_ms=KEPT_MS + delay_ms,
         )
         queue = outgoing.queue
         call = fire(self._namespace, queue.keys, queue.name, firing, channel=outgoing.route.channel)

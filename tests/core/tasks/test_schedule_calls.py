@@ -28,11 +28,16 @@ def test_schedule_fires_once_with_its_current_definition(
         bodies=[b"{}"],
         delay_ms=0,
         unfinished_ttl_s=0,
+        tags=["prices"],
+        tags_kept_ms=60_000,
     )
     call = fire("rsmq", queue.keys, queue.name, firing, channel=queue.keys.channel)
 
     assert client.run(call) is fires
+    assert server.redis.zrange("rsmq::tag:prices", 0, -1) == [b"t1"] * fires
+    server.redis.delete("rsmq::tag:prices")
     assert client.run(call) is False
+    assert not server.redis.exists("rsmq::tag:prices"), "a late supervisor adds nothing to the tag of a tick that ended"
     assert queue.attributes().messages == int(fires)
     assert server.redis.zscore("rsmq::schedule", "tick") == (3000 if fires else 1000)
 

@@ -15,7 +15,7 @@ from rsmq_django.core.errors import QueueFull
 from rsmq_django.core.tasks.schedules import tick_id
 from rsmq_django.core.transport.packing import Command, Reply
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import cron, every
+from rsmq_django.tasks import cancel_tagged, cron, every, tagged
 from rsmq_django.tasks.middleware import SentCall
 from rsmq_django.worker.supervise import scheduler
 from tests.redis_server import PrivateServer
@@ -177,6 +177,17 @@ def test_tick_with_jitter_expires_after_its_delay_and_not_before(
     work()
 
     assert ran == runs
+
+
+def test_ticks_are_found_and_cancelled_by_the_tags_of_their_task(project: Configure, server: PrivateServer):
+    schedules.add("hourly", declare(tags=["prices", "nightly"])(lambda: None), every_s=3600)
+    let_pass(server, "hourly", seconds=3600)
+
+    new_scheduler().fire_due()
+
+    assert tagged("prices") == tagged("nightly") == sent_ids(server) != []
+    assert cancel_tagged("prices") == 1
+    assert sent_ids(server) == tagged("prices") == tagged("nightly") == []
 
 
 def test_fired_ticks_are_recorded(ran: list[str], server: PrivateServer):
