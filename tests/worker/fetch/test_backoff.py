@@ -53,6 +53,13 @@ def test_servers_are_separate_and_damage_of_a_queue_is_not_an_outage_of_the_serv
     assert len(lines(caplog, logging.ERROR)) == 3
 
 
+def test_connections_that_name_no_server_share_no_log_lines(caplog: pytest.LogCaptureFixture):
+    for name in ("promotions of one", "promotions of another"):
+        ReconnectBackoff(name).note(ConnectionFailed("away"))
+
+    assert len(lines(caplog, logging.ERROR)) == 2
+
+
 def test_next_outage_is_logged_again_although_the_last_one_ended_with_damage(caplog: pytest.LogCaptureFixture):
     fetches = ReconnectBackoff("fetches", server=Connection("redis://one"))
     fetches.note(ConnectionFailed("away"))

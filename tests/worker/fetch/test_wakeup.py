@@ -184,3 +184,13 @@ def test_idle_worker_requests_messages_only_after_a_wake_up(project: Configure, 
         after = calls()
 
     assert after <= before + 22  # its first look and the one when it began to listen may have come late
+
+
+def test_worker_that_has_ended_listens_no_more(project: Configure, server: PrivateServer):
+    def listeners() -> int:
+        return int(server.redis.pubsub_numsub("rsmq:rt:default")[0][1])
+
+    with working():
+        wait_until(listeners)
+
+    wait_until(lambda: not listeners())

@@ -880,6 +880,19 @@ def test_damaged_queue_is_waited_for(orders: ReliableQueue, server: PrivateServe
         wait_until(lambda: seen == [b"x"])
 
 
+def test_worker_recovers_nothing_from_a_queue_that_was_deleted(orders: ReliableQueue, server: PrivateServer):
+    source = reliable_source(new_worker("orders"))
+    while not source.is_empty:
+        source.exchange(1)
+    server.redis.flushdb()
+    (state,) = source.states.values()
+    state.recover_at = 0.0
+
+    source.exchange(4)
+
+    assert state.recover_at > 0, "it looks again later"
+
+
 def test_queue_that_was_repaired_counts_as_healthy_from_the_next_look_on(orders: ReliableQueue, server: PrivateServer):
     (source,) = make_reliable_sources(["orders"], notifier=Notifier("w"), poll_interval_s=1, wake=lambda: None)
     source.exchange(1)

@@ -99,12 +99,13 @@ def test_wait_doubles_with_each_process_that_ends_at_once_up_to_five_seconds(mak
     [
         (BROKEN, True, True),
         (UNKNOWN_END, False, True),
+        (UNKNOWN_END, True, True),
         (-9, False, True),
         (INTERRUPTED, True, False),
         (ENDED, True, False),
     ],
 )
-def test_only_a_process_that_failed_by_itself_makes_the_next_one_wait(
+def test_only_a_process_that_failed_by_itself_or_nobody_knows_how_makes_the_next_one_wait(
     make_supervisor: MakeSupervisor, code: int, ended: bool, waits: bool
 ):
     supervisor = make_supervisor()
