@@ -152,6 +152,15 @@ def test_stopped_watch_has_no_socket(topology: SentinelTopology):
     assert watch.descriptor is None
 
 
+def test_watch_passes_over_a_sentinel_that_does_not_answer(topology: SentinelTopology):
+    url = f"redis+sentinel://127.0.0.1:1,{topology.sentinels[0].address}/{SERVICE}"
+    watch = PrimaryWatch(Connection(url, timeout_s=5))
+
+    wait_until(lambda: watch.reconnect_if_due() is None)
+
+    watch.stop()
+
+
 def test_worker_without_sentinels_watches_nothing(configure: Configure):
     configure()
     ensure_queue("default")

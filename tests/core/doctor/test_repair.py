@@ -539,3 +539,14 @@ def test_many_stuck_workflows_are_one_finding_that_repairs_all(server: PrivateSe
     assert (finding.subject, finding.examples) == ("workflows", ("w7", "w6", "w5"))
     assert finding.what.startswith("7 workflows; longest idle ") and done.changed == 7
     assert {server.redis.hget(f"rsmq::workflow:w{number}", "status") for number in range(1, 8)} == {b"cancelled"}
+
+
+def test_workflow_whose_sender_has_continued_since_it_was_found_is_not_cancelled(server: PrivateServer, client: Client):
+    stuck_workflow(server)
+    (finding,) = [one for one in examine(client) if one.id == "stuck-workflow"]
+    server.redis.pexpire("rsmq::workflow:w1", 7 * 86_400_000 - 60_000)  # a minute ago
+
+    (done,) = repair(client, [finding], wait=lambda seconds: None)
+
+    assert done.changed == 0
+    assert server.redis.hget("rsmq::workflow:w1", "status") == b"running"
