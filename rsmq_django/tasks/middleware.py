@@ -24,6 +24,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from inspect import isasyncgenfunction, iscoroutinefunction, unwrap
 from typing import Any
 
 from django.conf import settings
@@ -139,9 +140,21 @@ def _made(entry: Any) -> Any:
         member = made() if callable(made) else made
     except Exception as error:  # the project's code is imported and called here
         raise ImproperlyConfigured(f"RSMQ['MIDDLEWARE'] has {entry!r}, which cannot be used: {error}") from error
-    if not any(hasattr(member, name) for name in HOOKS):
+    hooks = [name for name in HOOKS if hasattr(member, name)]
+    if not hooks:
         raise ImproperlyConfigured(f"RSMQ['MIDDLEWARE'] has {entry!r}, which has none of {', '.join(HOOKS)}")
+    for name in hooks:
+        if _is_async(getattr(member, name)):  # nobody would await it
+            raise ImproperlyConfigured(
+                f"RSMQ['MIDDLEWARE'] has {entry!r}, whose {name} is async; make it a plain function, which is called for "
+                "async tasks, too"
+            )
     return member
+
+
+def _is_async(hook: Any) -> bool:
+    """Return whether a hook is a coroutine function, or an asynchronous generator, perhaps as a context manager."""
+    return iscoroutinefunction(hook) or isasyncgenfunction(unwrap(hook))
 
 
 @receiver(setting_changed)

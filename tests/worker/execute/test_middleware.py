@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,6 +216,21 @@ def test_an_entry_that_cannot_be_used_is_found_before_a_worker_starts(project: C
         chain()
     with pytest.raises(SystemCheckError, match="rsmq.E011"):
         call_command("check")
+
+
+@pytest.mark.parametrize("hook", ["before", "around"])
+def test_an_async_hook_is_refused_because_nobody_would_await_it(project: Configure, settings: Any, hook: str):
+    class Async:
+        async def before(self, run: Any) -> None: ...
+
+        @asynccontextmanager
+        async def around(self, run: Any) -> AsyncIterator[None]:
+            yield
+
+    use(settings, SimpleNamespace(**{hook: getattr(Async(), hook)}))
+
+    with pytest.raises(ImproperlyConfigured, match=f"whose {hook} is async; make it a plain function"):
+        chain()
 
 
 def test_middleware_that_fails_at_the_end_of_a_process_does_not_keep_others_from_it(
