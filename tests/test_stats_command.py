@@ -12,11 +12,11 @@ from django.core.management.base import CommandError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rsmq_django.core import Queue
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.stats.cardinality import MOST_TASKS, OTHER
 from rsmq_django.core.stats.counters import report, sample
 from rsmq_django.core.stats.histogram import bucket_of
-from rsmq_django.core.stats.history import Counts, Slot
 from rsmq_django.core.tasks.processes import ProcessRecord, describe
 from rsmq_django.core.topic import Topic
 from rsmq_django.management.cli.stats import HEIGHTS, curve
@@ -225,13 +225,26 @@ def test_time_without_stored_counters_is_refused(text: str):
 
 @given(st.lists(st.integers(min_value=0, max_value=10**6), max_size=200))
 def test_curve_fits_into_its_column_and_is_highest_where_most_ended(numbers: list):
-    slots = [Slot(n * 60, 60, {"t": Counts(succeeded=number)} if number else {}) for n, number in enumerate(numbers)]
-
-    letters = curve(slots)
+    letters = curve(numbers)
 
     assert len(letters) <= 30
     assert set(letters) <= set(HEIGHTS)
     assert (HEIGHTS[-1] in letters) == any(numbers)
+
+
+def test_idle_queues_cost_a_few_commands_each(server: PrivateServer):
+    names = [f"idle{number}" for number in range(100)]
+    for name in names:
+        Queue(name, get_client()).create()
+        for ago_s in range(9000, -1, -1800):
+            get_client().run(sample("rsmq", name, at_s=time.time() - ago_s))
+
+    before = server.redis.info("stats")["total_commands_processed"]
+    rows = [json.loads(line) for line in stats("--json").splitlines()]
+    commands = server.redis.info("stats")["total_commands_processed"] - before
+
+    assert [row["sent"] for row in rows if row["queue"] in names] == [0] * 100
+    assert commands < 1500
 
 
 def test_forged_names_of_tasks_are_one_row(server: PrivateServer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from ..core.errors import BrokenQueue
 from ..core.queue.pause import paused
 from ..core.stats.depth import Depth, together
 from ..core.stats.depths import NamedDepth, read_depths, read_other_depths
-from ..core.stats.history import Slot, merged, read_series
+from ..core.stats.history import SeriesSums, Slot, Window, read_sums
 from ..queues import get_client
 from .processes import records_at_work, worker_counts
 from .tasks import known_names
@@ -28,7 +27,7 @@ class QueueActivity:
     connection: str
     name: str
     now: Depth | RsmqError
-    slots: list[Slot]
+    sums: SeriesSums
     kind: str = "queue"
     #: How many live worker processes consume it; None when that is not known.
     workers: int | None = None
@@ -41,7 +40,7 @@ class QueueActivity:
     def activity(self) -> tuple[int, int]:
         """Return how many attempts ended, and how many messages are ready: the larger, the busier."""
         ready = self.now.ready if isinstance(self.now, Depth) else 0
-        return merged(self.slots).counts.ended, ready
+        return sum(self.sums.ended), ready
 
 
 def with_shards_together(views: Sequence[QueueActivity]) -> list[QueueActivity]:
@@ -63,30 +62,36 @@ def _together(alias: str, shards: Sequence[QueueActivity]) -> QueueActivity:
         alias,
         shards[0].name,
         broken or together([each.now for each in shards if isinstance(each.now, Depth)]),
-        _side_by_side([each.slots for each in shards]),
+        _sums_of([each.sums for each in shards]),
         workers=max(workers, default=None),  # each process consumes all shards
         trouble=tuple(dict.fromkeys(trouble for each in shards for trouble in each.trouble)),
         shards=shards,
     )
 
 
-def _side_by_side(series: Sequence[Sequence[Slot]]) -> list[Slot]:
-    """Return one series; a shard that was read a moment later may begin and end with a later slot."""
-    slots: dict[int, Slot] = {}
-    for slot in (slot for each in series for slot in each):
-        slots.setdefault(slot.begins_s, Slot(slot.begins_s, slot.span_s)).add_beside(slot)
-    return [slots[begins_s] for begins_s in sorted(slots)]
+def _sums_of(shards: Sequence[SeriesSums]) -> SeriesSums:
+    total = Slot(shards[0].total.begins_s, shards[0].total.span_s)
+    by_task: dict[str, list[list[int]]] = {}
+    for each in shards:
+        total.add_beside(each.total)
+        for task, ended in each.ended_by_task.items():
+            by_task.setdefault(task, []).append(ended)
+    ended_by_task = {task: _added(ended) for task, ended in by_task.items()}
+    return SeriesSums(total, _added([each.ended for each in shards]), ended_by_task)
 
 
-def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueActivity]:
+def _added(numbers: Sequence[Sequence[int]]) -> list[int]:
+    return [sum(step) for step in zip(*numbers, strict=True)]
+
+
+def look_at(alias: str, names: Sequence[str], window: Window) -> list[QueueActivity]:
     """Read the queues, reliable queues and topic groups of one connection: those with these names, or all."""
     client = get_client(alias)
     found = read_depths(client, [name for name in list_queues(client) if not names or name in names])
     missing = set(names) - {each.name for each in found}
     if (missing or not names) and alias in get_settings().own_connections:  # shards are queues only
         found += [each for each in read_other_depths(client) if not names or each.name in missing]
-    since_s = time.time() - since_s
-    series = read_series(client, [each.name for each in found], since_s=since_s, known=known_names())
+    sums = read_sums(client, [each.name for each in found], window, known=known_names())
     serving, on_hold = _serving(client), client.run(paused(client.namespace))
     base_name = get_settings().base_name
     views = []
@@ -96,7 +101,7 @@ def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueActiv
             workers = None if serving is None else serving.get(base, 0)
         is_paused = each.kind == "queue" and base in on_hold
         trouble = tuple(_trouble(each, workers=workers, is_paused=is_paused))
-        views.append(QueueActivity(alias, each.name, each.depth, series[each.name], each.kind, workers, trouble))
+        views.append(QueueActivity(alias, each.name, each.depth, sums[each.name], each.kind, workers, trouble))
     return views
 
 

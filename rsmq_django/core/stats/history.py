@@ -8,7 +8,7 @@ reads a few hundred numbers per span.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -48,6 +48,8 @@ __all__ = [
 MAX_QUEUES = 300
 #: Whether a queue is failing is decided from the current span of this length and the one before it.
 RECENT_SPAN_S = 600
+#: Queues whose series are in memory at a time: an hour of one takes up to a few hundred kilobytes.
+SUMMED_AT_A_TIME = 250
 _WORDS_PER_QUEUE = 7
 #: Overviews have no histogram for a single queue. Never added to.
 _NO_DURATIONS = Histogram()
@@ -75,9 +77,7 @@ def read_series(
     Raises InvalidValue for a step that is finer than the stored one, and the errors of `Client.run()`.
     """
     window = Window.of(since_s, until_s, step_s)
-    calls = _series_calls(client, queues, window)
-    replies = [reply for part in batches(calls) for reply in client.run_many(part)]
-    return _series(window, queues, replies, task, known)
+    return _series(window, queues, _run(client, _series_calls(client, queues, window)), task, known)
 
 
 async def aread_series(
@@ -135,14 +135,20 @@ def read_counts(
     return tasks
 
 
-def _series_calls(client: Client, queues: Sequence[str], window: Window) -> list[Call[Any]]:
-    span_s = window.resolution.span_s
-    hashes = [
-        _read_hash(queue, counters_key(client.namespace, queue, span_s, begins_s))
-        for queue in queues
-        for begins_s in window.spans
-    ]
-    return [*hashes, *(_read_empty_times(client.namespace, queue, window) for queue in queues)]
+def _run(client: Client, calls: Iterable[Call[Any]]) -> list[Any]:
+    return [reply for part in batches(calls) for reply in client.run_many(part)]
+
+
+def _series_calls(client: Client, queues: Sequence[str], window: Window) -> Iterator[Call[Any]]:
+    for queue in queues:
+        for key in _keys_of(client.namespace, queue, window):
+            yield _read_hash(queue, key)
+    for queue in queues:
+        yield _read_empty_times(client.namespace, queue, window)
+
+
+def _keys_of(namespace: str, queue: str, window: Window) -> list[str]:
+    return [counters_key(namespace, queue, window.resolution.span_s, begins_s) for begins_s in window.spans]
 
 
 def _series(
@@ -213,6 +219,70 @@ def _growth(before: int | None, now: int | None) -> int | None:
         return None
     # The totals of a queue that was deleted and created again start from 0.
     return now - before if now >= before else now
+
+
+# -- Sums of the series of many queues, by task ------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class SeriesSums:
+    """What is left of the series of a queue when only its sums are needed."""
+
+    #: The whole time; its depth has the totals of the last sample.
+    total: Slot
+    #: How many attempts ended in each step, of all tasks and by task.
+    ended: list[int]
+    ended_by_task: dict[str, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, slots: Sequence[Slot]) -> SeriesSums:
+        """Return the sums of a series."""
+        total = merged(slots)
+        by_task = {
+            task: [each.tasks[task].ended if task in each.tasks else 0 for each in slots] for task in total.tasks
+        }
+        return cls(total, [sum(ended) for ended in zip(*by_task.values(), strict=True)] or [0] * len(slots), by_task)
+
+
+def read_sums(
+    client: Client, queues: Sequence[str], window: Window, *, known: Container[str] = ()
+) -> dict[str, SeriesSums]:
+    """Return the sums of the series of any number of queues.
+
+    Most of many queues are idle, and need two commands each. The series of others are in memory only in portions; up to
+    MOST_TASKS pairs of queue and task of a portion are separate, see read_series().
+    """
+    found: dict[str, SeriesSums] = {}
+    for at in range(0, len(queues), SUMMED_AT_A_TIME):
+        portion = queues[at : at + SUMMED_AT_A_TIME]
+        exist = _run(client, (_count_hashes(client.namespace, queue, window) for queue in portion))
+        times = _run(client, (_read_empty_times(client.namespace, queue, window) for queue in portion))
+        idle = {
+            queue: total
+            for queue, number, empty in zip(portion, exist, times, strict=True)
+            if not _or_nothing(number) and (total := _total_of_idle(window, _or_nothing(empty))) is not None
+        }
+        found |= {queue: SeriesSums(total, [0] * len(window.steps)) for queue, total in idle.items()}
+        active = [queue for queue in portion if queue not in idle]
+        series = _series(window, active, _run(client, _series_calls(client, active, window)), None, known)
+        found |= {queue: SeriesSums.of(slots) for queue, slots in series.items()}
+    return found
+
+
+def _count_hashes(namespace: str, queue: str, window: Window) -> Call[int]:
+    return Call("EXISTS", tuple(_keys_of(namespace, queue, window)), (), int, True, queue)
+
+
+def _total_of_idle(window: Window, empty_times: Sequence[EmptyTime]) -> Slot | None:
+    """Return the sum of a series without counters; None if it needs the series: its totals have changed."""
+    total = Slot(window.begins_s, window.ends_s - window.begins_s)
+    if not empty_times:
+        return total
+    first = empty_times[0]
+    if len(empty_times) > 1 or not first.begins_s < window.begins_s <= first.ends_s:
+        return None
+    total.sent, total.depth = 0, Depth(total_sent=first.sent, total_received=first.received)
+    return total
 
 
 # -- Many queues side by side -----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ...conf.settings import get_settings
 from ...core import RsmqError
 from ...core.stats.depth import Depth
 from ...core.stats.histogram import Histogram
-from ...core.stats.history import COUNTERS, RESOLUTIONS, Counts, Slot, merged
+from ...core.stats.history import COUNTERS, RESOLUTIONS, Counts, Slot, Window
 from ...live.overview import QueueActivity, look_at, with_shards_together
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -113,9 +113,10 @@ def stats(
 def read(session: Session, names: Sequence[str], since_s: float) -> list[QueueActivity]:
     """Return the statistics of the chosen queues."""
     views: list[QueueActivity] = []
+    window = Window.of(time.time() - since_s)
     for alias in session.aliases or get_settings().connections:
         get_settings().connection(alias)
-        views += look_at(alias, names, since_s)
+        views += look_at(alias, names, window)
     unknown = set(names) - {view.name for view in views}
     if unknown:
         raise Failed(
@@ -153,7 +154,7 @@ def queue_rows(view: QueueActivity) -> Iterator[list[str]]:
     if isinstance(view.now, RsmqError):
         yield [printable(view.name), "broken", *[""] * (len(HEADERS) - 2)]
         return
-    total = merged(view.slots)
+    total = view.sums.total
     sign = "~" if view.now.is_estimated else ""
     lengths = [str(view.now.ready), f"{sign}{view.now.delayed}", f"{sign}{view.now.in_flight}"]
     sent = sent_of(view)
@@ -165,32 +166,32 @@ def queue_rows(view: QueueActivity) -> Iterator[list[str]]:
         "-" if view.workers is None else str(view.workers),
         "?" if sent is None else str(sent),
         *count_cells(total.counts),
-        curve(view.slots),
+        curve(view.sums.ended),
     ]
     for task, counts in sorted(total.tasks.items(), key=lambda each: -each[1].ended):
         name = f"  {printable(task) or '(no task)'}"
-        yield [name, *[""] * 5, str(counts.sent), *count_cells(counts), curve(view.slots, task)]
+        yield [name, *[""] * 5, str(counts.sent), *count_cells(counts), curve(view.sums.ended_by_task[task])]
 
 
 def sent_of(view: QueueActivity) -> int | None:
     """Return how many messages any client sent to a queue, or to all its shards; None if that is not known."""
     if not view.shards:
         known = view.kind == "queue" and isinstance(view.now, Depth)
-        return sent_by_now(view.slots, view.now) if known else None  # type: ignore[arg-type]
+        return sent_by_now(view.sums.total, view.now) if known else None  # type: ignore[arg-type]
     sent = [sent_of(shard) for shard in view.shards]
     return None if None in sent else sum(number or 0 for number in sent)
 
 
-def sent_by_now(slots: Sequence[Slot], now: Depth) -> int | None:
-    """Return how many messages any client sent in all slots; None if no earlier count was recorded.
+def sent_by_now(recent: Slot, now: Depth) -> int | None:
+    """Return how many messages any client sent in this time; None if no earlier count was recorded.
 
     A queue created since then started at 0, with or without a recorded count.
     """
-    if now.created_s is not None and now.created_s >= slots[0].begins_s:
+    if now.created_s is not None and now.created_s >= recent.begins_s:
         return now.total_sent
-    seen = [slot.depth.total_sent for slot in slots if slot.depth is not None]
-    sent = merged(slots).sent
-    return None if sent is None else sent + max(0, now.total_sent - seen[-1])
+    if recent.sent is None or recent.depth is None:
+        return None
+    return recent.sent + max(0, now.total_sent - recent.depth.total_sent)
 
 
 def count_cells(counts: Counts) -> list[str]:
@@ -212,11 +213,10 @@ def as_short_time(us: float) -> str:
     return f"{us / 1000:.1f}ms" if us < 10_000 else as_duration(us / 1e6)
 
 
-def curve(slots: Sequence[Slot], task: str | None = None) -> str:
-    """Return a curve of ended attempts over time, drawn with block characters."""
-    each = max(1, -(-len(slots) // CURVE_POINTS))
-    counts = [slot.counts if task is None else slot.tasks.get(task, Counts()) for slot in slots]
-    sums = [sum(part.ended for part in counts[at : at + each]) for at in range(0, len(counts), each)]
+def curve(numbers: Sequence[int]) -> str:
+    """Return a curve of numbers over time, drawn with block characters."""
+    each = max(1, -(-len(numbers) // CURVE_POINTS))
+    sums = [sum(numbers[at : at + each]) for at in range(0, len(numbers), each)]
     most = max(sums, default=0)
     return "".join(HEIGHTS[-(-number * (len(HEIGHTS) - 1) // most)] if most else HEIGHTS[0] for number in sums)
 
@@ -228,7 +228,7 @@ def as_data(view: QueueActivity) -> dict[str, Any]:
     """Return the JSON object of a queue."""
     if isinstance(view.now, RsmqError):
         return {"connection": view.connection, "queue": view.name, "error": str(view.now), "trouble": view.trouble}
-    total, now = merged(view.slots), view.now
+    total, now = view.sums.total, view.now
     return {
         "connection": view.connection,
         "queue": view.name,

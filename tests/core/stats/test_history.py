@@ -18,6 +18,7 @@ from rsmq_django.core.stats.history import (
     moment_calls,
     moments,
     read_series,
+    read_sums,
     read_totals,
     side_by_side,
     together_call,
@@ -236,6 +237,38 @@ def test_one_task_is_separated_from_all_others(client: Client, queue: Queue):
     last = client.run(list(calls.values())[-1])
 
     assert (last.queues[0].succeeded, last.run.counts, last.total_sent[0]) == (2, {100: 1}, None)
+
+
+def test_sums_are_those_of_the_series(client: Client):
+    now = time.time()
+    window = Window.of(now - HOUR_S, now)
+    queues = {name: Queue(name, client) for name in ("never-sampled", "long-idle", "just-idle", "refilled", "busy")}
+    for queue in queues.values():
+        queue.create()
+        queue.send(b"x")
+        queue.pop()
+    sampled(queues["long-idle"], now - 4 * HOUR_S, now)
+    sampled(queues["just-idle"], now - HOUR_S / 2, now)
+    sampled(queues["refilled"], now - 4 * HOUR_S, now - HOUR_S / 2)
+    queues["refilled"].send(b"x")
+    queues["refilled"].pop()
+    sampled(queues["refilled"], now - HOUR_S / 2 + 60, now)
+    client.run(a_report(1, at_s=now - 600, queue="busy", succeeded__mail=2, retried__news=1))
+    client.run(a_report(2, at_s=now, queue="busy", succeeded__mail=3))
+
+    sums = read_sums(client, list(queues), window)
+
+    series = read_series(client, list(queues), since_s=window.begins_s, until_s=now, step_s=60)
+    for name, slots in series.items():
+        total = merged(slots)
+        assert (sums[name].total.sent, sums[name].total.depth) == (total.sent, total.depth)
+        assert sums[name].total.tasks == total.tasks
+        assert sums[name].ended == [slot.counts.ended for slot in slots]
+        assert sums[name].ended_by_task == {
+            task: [slot.tasks.get(task, Counts()).ended for slot in slots] for task in total.tasks
+        }
+    assert [sums[name].total.sent for name in queues] == [None, 0, 0, 1, None]
+    assert sum(sums["busy"].ended) == 6
 
 
 def test_too_many_queues_are_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from rsmq_django.core import Client
 from rsmq_django.core.doctor import examine
 from rsmq_django.core.queue.listing import workers
 from rsmq_django.core.queue.pause import pause
+from rsmq_django.core.stats.history import Window
 from rsmq_django.core.tasks.processes import ProcessRecord, give_order, read_processes
 from rsmq_django.live.expected import expected_queues
 from rsmq_django.live.overview import look_at
@@ -86,7 +88,8 @@ def test_a_running_worker_is_known_to_the_doctor_and_the_statistics(start_worker
     for name in ("default", "other"):
         ensure_queue(name).send("x")
 
-    troubles = {view.name: (view.workers, view.trouble) for view in look_at("default", [], 3600)}
+    views = look_at("default", [], Window.of(time.time() - 3600))
+    troubles = {view.name: (view.workers, view.trouble) for view in views}
     findings = {one.subject: one.id for one in examine(get_client(), settings=expected_queues("default"))}
 
     assert troubles["default"] == (1, ("paused",))
