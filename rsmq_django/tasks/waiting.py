@@ -47,21 +47,17 @@ Wake = Callable[[], object]
 def wait_for_end(result: Any, timeout_s: float) -> None:
     """Refresh a result until its task has ended. Raises TimeoutError, and TaskResultDoesNotExist."""
     waiting, news = _Waiting(result, timeout_s), threading.Event()
-    with waiting.explaining():
-        result.refresh()
-    if result.is_finished:
-        return
     with waiting:
         while True:
             news.clear()
-            for client in waiting.candidates():
-                waiting.found(client, news.set, _tried(client.run, waiting.look(client)))
             for client, call in waiting.to_note():
                 waiting.is_noted = bool(_tried(client.run, call))
             with waiting.explaining():
                 result.refresh()
             if result.is_finished:
                 return
+            for client in waiting.candidates():
+                waiting.found(client, news.set, _tried(client.run, waiting.look(client)))
             waiting.check_is_sent()
             news.wait(waiting.pause_s())
 
@@ -74,21 +70,17 @@ async def await_end_of(result: Any, timeout_s: float) -> None:
         with suppress(RuntimeError):  # the loop is closed, so no coroutine waits any more
             loop.call_soon_threadsafe(news.set)
 
-    with waiting.explaining():
-        await result.arefresh()
-    if result.is_finished:
-        return
     with waiting:
         while True:
             news.clear()
-            for client in waiting.candidates():
-                waiting.found(client, wake, await _atried(client.arun, waiting.look(client)))
             for client, call in waiting.to_note():
                 waiting.is_noted = bool(await _atried(client.arun, call))
             with waiting.explaining():
                 await result.arefresh()
             if result.is_finished:
                 return
+            for client in waiting.candidates():
+                waiting.found(client, wake, await _atried(client.arun, waiting.look(client)))
             waiting.check_is_sent()
             pause_s = waiting.pause_s()
             with suppress(TimeoutError):
@@ -134,8 +126,8 @@ class _Waiting:
             self._listener.remove(self._task_id, self._wake)
 
     def candidates(self) -> list[Client]:
-        """Return the clients that may have the record; nothing once it is known."""
-        return clients_for(self._task_id) if self._listener is None else []
+        """Return the clients that may have the record; once it is known, its own: the call may have been replaced."""
+        return clients_for(self._task_id) if self._listener is None else [self._listener.client]
 
     def look(self, client: Client) -> Call[dict[str, str]]:
         """Return the call whose result shows whether a client has the record."""
@@ -143,15 +135,18 @@ class _Waiting:
 
     def found(self, client: Client, wake: Wake, record: Mapping[str, str] | None) -> None:
         """Call `wake` when the task has ended, or the subscription begins, if this client has the record."""
-        if not record or self._listener is not None:
+        if not record:
             return
         following = record.get("of", self._task_id)
         if following not in self._passed:  # looked for without a pause
+            self.__exit__()
             self._passed.add(following)
-            self._task_id, self._wait_s = following, 0.0
-            return
-        self._wake, self._listener = wake, _listener_of(client)
-        self._listener.add(self._task_id, wake)
+            self._task_id, self._wait_s, self._listener, self.is_noted = following, 0.0, None, False
+        elif self._listener is None:
+            self._wake, self._listener = wake, _listener_of(client)
+            self._listener.add(self._task_id, wake)
+            if self._listener.is_subscribed:
+                self._wait_s = 0.0  # this process can be noted at once
 
     def to_note(self) -> list[tuple[Client, Call[bool]]]:
         """Return the call that notes this process in the record, if it is necessary and possible."""

@@ -231,6 +231,20 @@ def test_a_dropped_call_of_a_unique_task_waits_for_the_one_that_runs(project: Co
     assert wait.result(LONG_S).return_value == 7
 
 
+@pytest.mark.usefixtures("only_news")
+def test_who_waits_for_a_replaced_call_is_woken_by_the_end_of_the_new_one(project: Configure, server: PrivateServer):
+    task = declare(unique=Unique(mode="replace", by=[]))(lambda number: number)
+    result = task.enqueue(1)
+    wait = in_thread(lambda: result.wait(LONG_S))
+    wait_until(lambda: noted(server, result.id))
+
+    last = [task.enqueue(number) for number in (2, 3)][-1]
+    wait_until(lambda: noted(server, last.id))
+    work()
+
+    assert wait.result(LONG_S).return_value == 3
+
+
 def test_a_dead_letter_that_is_put_back_is_an_end(project: Configure, server: PrivateServer):
     @declare(max_attempts=1)
     def fail() -> None:

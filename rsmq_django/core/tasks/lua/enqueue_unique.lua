@@ -19,6 +19,7 @@
 --#include parts/remove
 --#include parts/note
 --#include parts/store_one
+--#include parts/announce_end
 local messages, settings, lock, result = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local delay, channel, record_ttl_s, queue, task = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local body, scope, mode, given_task = ARGV[6], ARGV[7], ARGV[8], ARGV[12]
@@ -53,9 +54,11 @@ if max_wait_ms > 0 then delay = math.max(0, math.min(delay, first_ms + max_wait_
 local id, visible_ms = store_one(messages, settings, delay, channel, task, body)
 if not visible_ms then return id end
 if is_waiting then
+  local awaited_by = redis.pcall("HGET", KEYS[7], "awaited_by")
   remove(KEYS[5], KEYS[6], {holder_message})
   redis.call("DEL", KEYS[7])
   note(KEYS[7], record_ttl_s, visible_ms, "status", "DUPLICATE", "of", task)
+  announce_end(KEYS[7], type(awaited_by) == "string" and awaited_by) -- who waits for it waits for the new call from now on
 end
 local ends_ms = scope == "window" and until_ms or visible_ms + lock_ttl_ms
 redis.call("DEL", lock)
