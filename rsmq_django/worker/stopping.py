@@ -6,7 +6,9 @@ Signal handlers only write here and wake the main thread, which acts in its next
 from __future__ import annotations
 
 import math
+import os
 import signal
+import threading
 import time
 from types import FrameType
 
@@ -83,6 +85,37 @@ class Stopping:
         else:
             logger.warning("%s again: stopping now", _name(number))
             self.stop(within_s=0)
+
+
+class _Fork(threading.local):
+    """Signals that this thread blocked before its fork; None if SIGTERM has no handler of Stopping."""
+
+    mask: set[int | signal.Signals] | None = None
+
+
+_fork = _Fork()
+
+
+def _block_sigterm() -> None:
+    """Block SIGTERM during a fork, so that the child gets it after its handler is reset."""
+    handler = signal.getsignal(signal.SIGTERM)
+    is_ours = isinstance(getattr(handler, "__self__", None), Stopping)
+    _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]) if is_ours else None
+
+
+def _unblock_sigterm() -> None:
+    if _fork.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _fork.mask)
+
+
+def _end_child_on_sigterm() -> None:
+    """End the child of a task on SIGTERM, as usual: `multiprocessing` stops its processes with it."""
+    if _fork.mask is not None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _unblock_sigterm()
+
+
+os.register_at_fork(before=_block_sigterm, after_in_parent=_unblock_sigterm, after_in_child=_end_child_on_sigterm)
 
 
 def _within(seconds: float) -> str:

@@ -1,6 +1,12 @@
-"""A function that forks and whose child leaves it: that copy of the worker ends at once and settles nothing."""
+"""Processes that a function forks.
+
+A child that leaves the function is a copy of the worker: it ends at once and settles nothing. A child that stays in it
+can be terminated like every process.
+"""
 
 from __future__ import annotations
+
+import signal
 
 import pytest
 
@@ -45,3 +51,17 @@ def test_child_that_leaves_a_topic_task_ends_and_acknowledges_nothing(
     assert worker.wait() == 0
     assert journal.lines("message") == [["fork", "returns"], ["next"]]
     assert topic.group("site").status().held == 0
+
+
+@pytest.mark.parametrize("function", ["terminate_children", "aterminate_children"])
+def test_child_that_a_task_terminates_ends_and_the_worker_goes_on(
+    project: Configure, start_worker: StartWorker, function: str
+):
+    result = getattr(tasks, function).enqueue(3)
+
+    worker = start_worker("--burst", *SMALL)
+
+    assert worker.wait() == 0
+    result.refresh()
+    assert result.return_value == [-signal.SIGTERM] * 3
+    assert "SIGTERM" not in worker.output

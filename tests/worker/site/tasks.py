@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
 import os
 import signal
 import threading
@@ -213,6 +214,32 @@ def fork(how: str) -> str:
 @task(max_attempts=1)
 async def afork(how: str) -> str:
     return _fork(how)
+
+
+def _terminate_children(count: int) -> list[int | None]:
+    """Terminate processes right after their starts; return their exit statuses, None for one that went on."""
+    forking = multiprocessing.get_context("fork")
+    children = [forking.Process(target=time.sleep, args=(600,)) for _ in range(count)]
+    try:
+        for child in children:
+            child.start()
+            child.terminate()
+        for child in children:
+            child.join(10)
+        return [child.exitcode for child in children]
+    finally:
+        for child in children:
+            child.kill()
+
+
+@task(max_attempts=1)
+def terminate_children(count: int) -> list[int | None]:
+    return _terminate_children(count)
+
+
+@task(max_attempts=1)
+async def aterminate_children(count: int) -> list[int | None]:
+    return _terminate_children(count)
 
 
 if "RSMQ_TEST_TURN_S" in os.environ:  # so long that no process loses its turn because the machine is busy
