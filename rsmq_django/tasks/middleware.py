@@ -146,8 +146,8 @@ def _made(entry: Any) -> Any:
     for name in hooks:
         if _is_async(getattr(member, name)):  # nobody would await it
             raise ImproperlyConfigured(
-                f"RSMQ['MIDDLEWARE'] has {entry!r}, whose {name} is async; make it a plain function, which is called for "
-                "async tasks, too"
+                f"RSMQ['MIDDLEWARE'] has {entry!r}, whose {name} is async; make it a plain function, which is called "
+                "for async tasks, too"
             )
     return member
 
