@@ -27,7 +27,17 @@ def outbox_database() -> str:
 
 
 def write(batches: Sequence[Outgoing], *, keeps_result: bool) -> None:
-    """Insert rows for prepared calls; a relay sends them after the commit, in this order."""
+    """Insert rows for prepared calls; a relay sends them after the commit, in this order.
+
+    Raises TransactionManagementError where Django allows no hooks of a commit. No row exists then.
+    """
+    database = outbox_database()
+    connection = connections[database]
+    if not (connection.in_atomic_block or connection.get_autocommit()):
+        raise transaction.TransactionManagementError(
+            f"autocommit of the database {database!r} is off, and Django allows no hooks of a commit then; nothing was "
+            "stored. Use transaction.atomic()"
+        )
     rows = [
         OutboxMessage(
             queue_name=batch.queue.name,
@@ -40,11 +50,10 @@ def write(batches: Sequence[Outgoing], *, keeps_result: bool) -> None:
         for batch in batches
         for task_id, body in zip(batch.ids, batch.bodies, strict=True)
     ]
-    database = outbox_database()
     OutboxMessage.objects.using(database).bulk_create(rows, batch_size=ROWS_PER_INSERT)
-    if connections[database].vendor == "postgresql":
+    if connection.vendor == "postgresql":
         # After the commit, since a notification within a transaction serializes commits of PostgreSQL.
-        if not any(call is _ring for _, call, *_ in connections[database].run_on_commit):
+        if not any(call is _ring for _, call, *_ in connection.run_on_commit):
             transaction.on_commit(_ring, using=database)
 
 

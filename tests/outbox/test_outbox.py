@@ -98,6 +98,22 @@ def test_row_of_a_rolled_back_transaction_is_not_sent(greet: Task, server: Priva
     assert sent_names(server) == []
 
 
+def test_call_is_refused_and_no_row_where_a_commit_has_no_hooks(greet: Task):
+    transaction.set_autocommit(False, using=LEDGER)
+    try:
+        with pytest.raises(TransactionManagementError, match="nothing was stored. Use transaction.atomic"):
+            greet.enqueue("Ada")
+        transaction.commit(using=LEDGER)
+        with transaction.atomic(using=LEDGER):
+            greet.enqueue("Bob")
+        transaction.commit(using=LEDGER)
+    finally:
+        transaction.rollback(using=LEDGER)
+        transaction.set_autocommit(True, using=LEDGER)
+
+    assert [b"Bob" in bytes(row.body) for row in rows()] == [True]
+
+
 def test_call_without_a_transaction_is_a_row_as_well(greet: Task, server: PrivateServer):
     greet.enqueue("Ada")
 
