@@ -79,7 +79,7 @@ def rsmq(request: pytest.FixtureRequest) -> Iterator[Kit]:
             yield kit
         return
     # A test may change settings as well. Two owners of overrides would undo them in the wrong order, and ours would
-    # stay # for later tests; so there is one owner, the fixture of pytest-django.
+    # stay for later tests; so there is one owner, the fixture of pytest-django.
     request.getfixturevalue("settings").RSMQ = settings_on_private_server()
     with private_kit() as kit:
         yield kit
