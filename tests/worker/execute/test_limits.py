@@ -206,6 +206,25 @@ def test_tasks_share_a_limit_of_the_same_name(project: Configure):
     assert (overlaps.done["a"], overlaps.most["a"]) == (6, 1)
 
 
+@pytest.mark.parametrize("by", [None, ["customer"]])
+def test_limits_without_a_name_are_those_of_each_task(project: Configure, by: list[str] | None):
+    together = threading.Barrier(2)
+
+    def first(customer: str) -> None:
+        together.wait(60)
+
+    def second(customer: str) -> None:
+        together.wait(60)
+
+    tasks = [declare(limits=[Concurrency(1, by=by)], max_attempts=1)(each) for each in (first, second)]
+    results = [each.enqueue("a") for each in tasks]
+
+    assert work(threads=2)
+
+    done = [task.get_result(each.id).status for task, each in zip(tasks, results, strict=True)]
+    assert done == [TaskResultStatus.SUCCESSFUL] * 2
+
+
 @pytest.mark.slow
 def test_waiting_costs_no_attempt_and_leaves_nothing_behind(project: Configure, client: Client):
     attempts: list[int] = []
