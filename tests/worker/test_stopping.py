@@ -10,12 +10,12 @@ import pytest
 
 from rsmq_django.core.transport.call import load_script
 from rsmq_django.queues import ensure_queue, get_queue
-from rsmq_django.tasks import TaskContext
+from rsmq_django.tasks import TaskCancelled, TaskContext
 from rsmq_django.worker.execute import invoke, pool
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.fetch import queues
 from rsmq_django.worker.fetch.queues import SLICE
-from rsmq_django.worker.outcomes import NOTHING_RETURNED, Outcome
+from rsmq_django.worker.outcomes import NOTHING_RETURNED, Outcome, Released
 from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.sources.queues import QueueSource
 from rsmq_django.worker.worker import Worker
@@ -318,6 +318,18 @@ def test_coroutine_that_is_cut_off_between_its_end_and_its_outcome_is_no_failed_
     is_over.set()  # the stop and the end of the loop cancel it, but only once when they come in one turn of the loop
 
     assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_call_that_was_to_be_interrupted_before_it_began_is_given_back(project: Configure, gate: Gate):
+    gate.task(max_attempts=1).enqueue()
+    worker = new_worker()
+    source = queue_source(worker)
+    (delivery,) = source.exchange(1)
+    execution = Execution(delivery, sink=source, notifier=source.notifier)
+
+    assert not execution.interrupt(TaskCancelled), "it does not run"
+
+    assert isinstance(execution.end_unfinished(), Released)
 
 
 def test_stopping_an_idle_worker_ends_it(project: Configure):
