@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 from django.db.transaction import TransactionManagementError
+from django.test import SimpleTestCase, override_settings
 
 from rsmq_django import schedules
 from rsmq_django.core.topic import TopicMessage
@@ -301,6 +302,67 @@ def test_a_transaction_of_the_test_itself_is_left_to_the_test(kit: Kit, settings
         assert kit.run() == []
 
     assert [run.succeeded for run in kit.run()] == [True]
+
+
+@pytest.fixture
+def kit_with_outbox(kit: Kit, settings: Any) -> Kit:
+    """The kit, in a project with an outbox on one of its queues."""
+    settings.RSMQ = {
+        **settings.RSMQ,
+        "QUEUES": {"default": {"OUTBOX": True}, "far": {"CONNECTION": "far"}},
+        "TASKS": {},
+    }
+    return kit
+
+
+@pytest.mark.parametrize("commits", [pytest.param(False, marks=pytest.mark.django_db), True])
+def test_a_call_in_the_outbox_waits_for_the_end_of_the_block_too(
+    kit_with_outbox: Kit, request: pytest.FixtureRequest, commits: bool
+):
+    if commits:
+        request.getfixturevalue("transactional_db")
+    declared = declare(lambda word: word)
+    with transaction.atomic():
+        declared.enqueue("kept")
+        kit_with_outbox.assert_not_enqueued(declared)
+        assert kit_with_outbox.run() == []
+    with suppress(ZeroDivisionError), transaction.atomic():
+        declared.enqueue("rolled back")
+        kit_with_outbox.assert_not_enqueued(declared)
+        _ = 1 / 0
+
+    assert [call.args for call in kit_with_outbox.enqueued(declared)] == [["kept"]]
+    assert [run.succeeded for run in kit_with_outbox.run()] == [True]
+
+
+def test_a_test_without_a_database_runs_tasks_although_another_queue_has_an_outbox(kit_with_outbox: Kit):
+    seen: list[str] = []
+    declared = declare(lambda: seen.append("far"), queue_name="far")
+    declared.enqueue()
+
+    kit_with_outbox.assert_enqueued(declared)
+    kit_with_outbox.run()
+
+    assert seen == ["far"]
+
+
+class WithoutDatabase(SimpleTestCase):
+    RSMQ = {
+        "CONNECTIONS": {"default": {"URL": "redis://nowhere.invalid"}},
+        "QUEUES": {"default": {}, "ledger": {"OUTBOX": True}},
+        "TASKS": {"ENQUEUE_ON_COMMIT": False},
+    }
+
+    def test_tasks_run_in_a_test_case_without_a_database_too(self) -> None:
+        self.enterContext(override_settings(RSMQ=self.RSMQ))
+        kit = self.enterContext(private_queues())
+        seen: list[str] = []
+        declared = declare(lambda: seen.append("default"))
+        declared.enqueue()
+
+        kit.run()
+
+        assert seen == ["default"]
 
 
 # -- Schedules and topics ---------------------------------------------------------------------------------------------

@@ -69,6 +69,12 @@ def is_anything_waiting() -> bool:
     return any(not isinstance(hook, _Once) or not hook.is_done for hook in hooks)
 
 
+def is_block_open(database: str) -> bool:
+    """Return whether a block is open on a database, apart from those of the TestCase."""
+    connection = connections[database]
+    return len(connection.atomic_blocks) > _count_of_test_blocks(connection)
+
+
 def _count_of_test_blocks(connection: BaseDatabaseWrapper) -> int:
     """Return how many open blocks belong to the TestCase; they are the outer ones."""
     return sum(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)

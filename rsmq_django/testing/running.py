@@ -21,6 +21,7 @@ from ..worker.outcomes import Dead, Outcome, RetryIn, Succeeded
 from ..worker.report.notifications import Notifier
 from ..worker.sources.queues import QueueSource
 from ..worker.sources.source import SourceContext
+from .commits import is_block_open
 
 #: Worker name in results.
 WORKER_ID = "test"
@@ -112,9 +113,17 @@ def _run_of(execution: Execution, outcome: Outcome) -> Run:
 
 
 def send_from_outbox() -> int:
-    """Relay the outbox, and return how many messages were sent."""
+    """Relay the outbox, and return how many messages were sent; none while a block of the code is open."""
     if not any(queue.outbox for queue in get_settings().queues.values()):
         return 0
     from ..outbox.relay import Relay  # its application is optional
 
-    return Relay().relay_waiting()
+    relay = Relay()
+    if is_block_open(relay.database):
+        return 0
+    try:
+        return relay.relay_waiting()
+    except (AssertionError, RuntimeError) as error:  # those of SimpleTestCase and of pytest-django
+        if "Database" not in str(error) or "not allowed" not in str(error):
+            raise
+        return 0  # this test has no database, so it has no rows either
