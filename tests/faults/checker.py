@@ -32,6 +32,8 @@ UNSETTLED_S = 2.0
 KEEPS_LEASES_S = 2.25
 #: Kinds of calls whose id tells the shard.
 TASKS = frozenset(("plain", "flaky", "awaited", "kept"))
+#: Unique tasks of which equal calls do not run at a time.
+SINGLE = frozenset(("single", "latest", "burst"))
 #: What is named in a problem, at most.
 NAMED = 5
 
@@ -100,7 +102,8 @@ def check(
         resumed_s=_resumed_s(by_what),
     )
     ran_in_spite = names.get("refused", set()) & (names.get("start", set()) | dead)
-    wrong = [entry.name for entry in by_what["sent"] if entry.kind == "kept" and entry.name in ended]
+    kept = {entry.name for entry in by_what["sent"] if entry.kind == "kept"}
+    wrong = sorted(kept & ended - cancelled)
     wrong = [name for name in wrong if results.get(name) != name and not (rules.may_lose and name not in results)]
     runs = _runs(entries)
     struck = {id(run) for run in runs if _is_struck(run, by_what["cut off"])}
@@ -145,7 +148,7 @@ class Run:
     name: str
     kind: str
     #: Equal calls of a unique task have the same.
-    key: int
+    key: object
     began_s: float
     ended_s: float = math.inf
     #: When its process was killed; infinite if it was not.
@@ -172,7 +175,11 @@ def _runs(entries: Iterable[Entry]) -> list[Run]:
             own.append(runs[-1])
             if entry.pid in killed:
                 runs[-1].ended_s = runs[-1].killed_s = entry.at_s
-        elif entry.what in ("end", "failed"):
+        elif entry.what == "cancelled":
+            for run in runs:
+                if run.name == entry.name:
+                    run.ended_s = min(run.ended_s, entry.at_s)
+        elif entry.what in ("end", "failed", "stopped"):
             open_run = next((run for run in own if run.name == entry.name and run.ended_s == math.inf), None)
             if open_run is not None:
                 open_run.ended_s = entry.at_s
@@ -189,11 +196,11 @@ def _overlapping(runs: Iterable[Run]) -> list[str]:
 
 def _equal_calls(runs: Iterable[Run]) -> list[str]:
     """Return the keys of the unique task of which several calls ran at a time."""
-    by_key: dict[int, list[Run]] = defaultdict(list)
+    by_key: dict[tuple[str, object], list[Run]] = defaultdict(list)
     for run in runs:
-        if run.kind == "single":
-            by_key[run.key].append(run)
-    return sorted(f"key {key}" for key, own in by_key.items() if _at_a_time(own) > 1)
+        if run.kind in SINGLE:
+            by_key[run.kind, run.key].append(run)
+    return sorted(f"key {key}" for (_, key), own in by_key.items() if _at_a_time(own) > 1)
 
 
 def _most_at_a_time(runs: Iterable[Run]) -> int:

@@ -1,7 +1,8 @@
 """Looks at the messages of a queue after every exchange with the server, and says what must not have happened.
 
 A message is taken when it is visible, and changed or removed by the process that took it last. Others may do so when
-that process has ended, or has sent no heartbeat for half a minute. It knows keys and times, and no script.
+that process has ended, or has sent no heartbeat for half a minute. A sender removes what it cancels or replaces. It
+knows keys and times, and no script.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tests.simulation.calls import Calls
 from tests.simulation.scheduler import Process
 
 SILENT_MS = 30_000
@@ -25,7 +27,8 @@ class State:
 class Books:
     """Who has which message."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
         self.problems: list[str] = []
         self._states: Mapping[str, State] = {}
         self._holders: dict[str, Process] = {}
@@ -40,6 +43,8 @@ class Books:
         before = self._states
         if states == before:
             return
+        gone = before.keys() - states.keys()
+        removed = self.calls.compare(actor, [each for each in states if each not in before], sorted(gone), now_ms)
         for message_id, state in states.items():
             earlier = before.get(message_id)
             if earlier is None and message_id in self._gone:
@@ -51,8 +56,8 @@ class Books:
                 self._taken(actor, message_id, earlier, state, now_ms)
             elif state.visible_ms != earlier.visible_ms:
                 self._moved(actor, message_id, earlier, state, now_ms)
-        for message_id in before.keys() - states.keys():
-            self._gone.add(message_id)
+        self._gone |= gone
+        for message_id in sorted(gone - removed):
             if not self._may_change(actor, message_id, now_ms):
                 self._found(actor, message_id, f"was removed, and {self._holder(message_id)} has it")
         self._states = states
@@ -65,6 +70,7 @@ class Books:
         if actor.role != "worker":
             self._found(actor, message_id, "was taken by a process that runs nothing")
         self._holders[message_id] = actor
+        self.calls.taken(actor, message_id)
 
     def _moved(self, actor: Process, message_id: str, earlier: State, state: State, now_ms: float) -> None:
         is_renewal = state.visible_ms > earlier.visible_ms

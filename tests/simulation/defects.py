@@ -82,3 +82,39 @@ def sends_are_repeated() -> None:
 def limits_are_not_held() -> None:
     """A limit never has too many calls."""
     _change_lua("tasks/limits/parts/places", 'redis.call("HLEN", key) < most and 0 or nil', "0")
+
+
+@defect
+def equal_calls_are_stored() -> None:
+    """A call of a unique task is stored beside an equal one."""
+    _change_lua("tasks/enqueue_unique", "if holder and held[2] and holder_message then", "if false then")
+
+
+@defect
+def locks_outlive_their_calls() -> None:
+    """A call of a unique task is dropped for one that has gone."""
+    _change_lua("tasks/enqueue_unique", 'is_there = redis.call("ZSCORE", KEYS[5], holder_message)', "is_there = now_ms")
+
+
+@defect
+def cancelled_calls_run_on() -> None:
+    """A worker does not hear that a call was cancelled."""
+    leases.Cancellations.answered = lambda *_: None  # type: ignore[method-assign]
+
+
+@defect
+def cancellations_leave_no_result() -> None:
+    """The result of a cancelled call stays as it was."""
+    _change_lua("tasks/cancel", 'if redis.call("EXISTS", result) == 1 then', "if false then")
+
+
+@defect
+def callbacks_are_sent_early() -> None:
+    """A workflow calls its callback when one of its members has not ended."""
+    _change_lua("tasks/workflow/parts/progress", "succeeded + failed >= sent", "succeeded + failed >= sent - 1")
+
+
+@defect
+def workflows_are_not_stopped() -> None:
+    """A workflow that is cancelled calls its callback."""
+    _change_lua("tasks/workflow/stop", 'if status ~= "running" then', "if status then return 1 end if true then")

@@ -61,7 +61,8 @@ def plan(seed: str, only: Sequence[str] | None = None) -> list[Step]:
 def rules_of(steps: Sequence[Step]) -> Rules:
     """Return what may happen with these faults."""
     is_hard = any(step.kind in HARD for step in steps)
-    return Rules(knows_causes=not is_hard, may_die=None)
+    # The books know the moment of a cancellation, and judge what began after it.
+    return Rules(knows_causes=not is_hard, may_die=None, may_forget_cancellations=True)
 
 
 class Breaker:

@@ -15,6 +15,7 @@ import hiredis
 import redis
 
 from tests.simulation.books import Books
+from tests.simulation.calls import Calls
 from tests.simulation.scheduler import Process, Scheduler, Thread
 from tests.simulation.server import Server, Words
 
@@ -75,7 +76,9 @@ class Network:
     """All sockets, and the server behind them."""
 
     def __init__(self, scheduler: Scheduler, server: Server, dice: random.Random, queue_key: bytes) -> None:
-        self.scheduler, self.server, self.books = scheduler, server, Books()
+        self.scheduler, self.server = scheduler, server
+        self.calls = Calls(lambda message_id: server.run("HGET", queue_key + b":Q", message_id), lambda: scheduler.now)
+        self.books = Books(self.calls)
         self._dice, self._queue_key = dice, queue_key
         self.weather: list[Weather] = []
         self.sockets: dict[int, Socket] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -16,6 +17,7 @@ from rsmq_django.core.transport import call as calls
 from rsmq_django.core.transport import connection
 from rsmq_django.tasks import route
 from rsmq_django.worker import worker as worker_module
+from rsmq_django.worker.execute import interrupt as interrupt_module
 from rsmq_django.worker.execute import pool as pool_module
 from rsmq_django.worker.execute.pool import Pool
 from rsmq_django.worker.fetch.polling import IdleTurn
@@ -25,7 +27,7 @@ from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.stopping import STOP_SIGNALS
 from rsmq_django.worker.supervise import control
 from rsmq_django.worker.supervise import supervisor as supervisor_module
-from rsmq_django.worker.supervise.process import BROKEN, ENDED, UNFINISHED, USED_UP, Child, ProcessSlot
+from rsmq_django.worker.supervise.process import BROKEN, ENDED, INTERRUPTED, UNFINISHED, USED_UP, Child, ProcessSlot
 from rsmq_django.worker.supervise.supervisor import Supervisor, SupervisorOptions
 from rsmq_django.worker.worker import Worker, WorkerOptions
 from tests.simulation import world
@@ -181,6 +183,7 @@ class SimulatedSupervisor(Supervisor):
             has_finished = worker.run()
             holds_nothing = worker.holds_nothing
             code = USED_UP if options.max_tasks is not None and worker.taken >= options.max_tasks else ENDED
+            code = code if child.shared_state.interrupted_at is None else INTERRUPTED
             code = code if has_finished else UNFINISHED
         finally:  # not reached alive after an error of the main loop that is not one of the simulation
             if not child.process.is_dead:
@@ -271,6 +274,7 @@ def install() -> None:
         (connection.Connection, "_new_factory", lambda _: Factory(network())),
         (connection, "Wire", SimpleNamespace(of=_wire_of)),
         (pool_module, "threading", world.THREADING),
+        (interrupt_module, "_raise_in_thread", _raise_in_thread),
         (worker_module, "Pool", SimulatedPool),
         (worker_module, "Wakeup", SimulatedWakeup),
         (supervisor_module, "Wakeup", SimulatedWakeup),
@@ -289,6 +293,10 @@ def install() -> None:
 
 def _wire_of(link: Link, timeout_s: float) -> SimulatedWire:
     return SimulatedWire(network(), link, timeout_s)
+
+
+def _raise_in_thread(ident: ctypes.c_ulong, kind: ctypes.py_object[type[BaseException]]) -> None:
+    world.scheduler().interrupt(ident.value, kind.value)
 
 
 def _nothing(*_: Any) -> None: ...

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import partial
 
 from rsmq_django.core.doctor import ExpectedQueue, Severity, examine
-from rsmq_django.core.errors import OutcomeUnknown, RedisFailure
+from rsmq_django.core.errors import WorkflowNotFound
 from rsmq_django.queues import get_client
-from rsmq_django.tasks import call, chain
+from rsmq_django.tasks import get_workflow
+from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_backends
 from tests.faults.checker import Report, check
 from tests.faults.history import Entry
-from tests.faults.run import NAME
-from tests.simulation import processes, tasks, world
+from tests.simulation import processes, sending, tasks, workflows, world
+from tests.simulation.calls import read_call
 from tests.simulation.faults import WORK_S, Breaker, Step, rules_of
 from tests.simulation.network import Network
 from tests.simulation.processes import end_process, network, new_process
@@ -29,8 +28,6 @@ QUEUE_KEY = b"rsmq:default"
 #: What is not done this long after the last fault stays undone.
 DRAIN_S = 900.0
 STOP_S = 200.0
-#: How many of a hundred calls are of a kind.
-SHARES = {"plain": 30, "delayed": 10, "flaky": 15, "hopeless": 5, "limited": 20, "kept": 10, "chain": 10}
 
 
 @dataclass
@@ -72,8 +69,7 @@ def _run(seed: int, server: Server, steps: list[Step], scheduler: Scheduler) -> 
     breaker = Breaker([processes.start_supervisor(f"w{number}") for number in (1, 2)])
     sender = new_process("sender")
     try:
-        for number in range(2):
-            scheduler.start(sender, partial(_send, number, random.Random(dice.random())))
+        sending.start(sender, dice)
         began = scheduler.now
         for step in steps:
             scheduler.sleep(max(0.0, began + step.at_s - scheduler.now))
@@ -81,7 +77,7 @@ def _run(seed: int, server: Server, steps: list[Step], scheduler: Scheduler) -> 
         scheduler.sleep(max(0.0, began + WORK_S - scheduler.now))
         breaker.mend()
         dead = _drained(sender, problems)
-        results = _results(dead)
+        results, ends, states = _results(), _ends_of_cancelled(), _states_of_workflows()
         _stop(breaker, problems)
         problems += _left_over()
     finally:
@@ -90,53 +86,21 @@ def _run(seed: int, server: Server, steps: list[Step], scheduler: Scheduler) -> 
         while any(process.threads for process in processes.Current.all):
             scheduler.block(scheduler.now + 1)
         logger.removeHandler(log)
-    rules = rules_of(steps)
-    report = check(world.Current.history, rules, dead=dead, results=results)
+    rules, history = rules_of(steps), world.Current.history
+    problems += simulated.calls.judge(history, ends, dead, knows_causes=rules.knows_causes)
+    problems += workflows.judge(simulated.calls, history, states, dead)
+    # At the moments that the books know: a sender hears of it later, or not at all.
+    cancelled = [Entry(each.cancelled_s, "cancelled", each.name) for each in simulated.calls.cancelled()]
+    replaced = [Entry(each.gone_s, "cancelled", each.name) for each in simulated.calls.replaced()]
+    stopped = [Entry(scheduler.now, "cancelled", name) for name, state in states.items() if state == "cancelled"]
+    report = check([*history, *cancelled, *replaced, *stopped], rules, dead=dead, results=results)
     problems += [*report.problems, *simulated.books.problems, *log.problems, *scheduler.failures]
     if rules.knows_causes:
-        problems += _attempts(world.Current.history, dead)
+        problems += _attempts(history, dead)
     return Outcome(seed, steps, report, processes.Current.lived_s, simulated.counts, simulated.digest, problems)
 
 
-# -- Work ---------------------------------------------------------------------------------------------------------
-
-
-def _send(number: int, dice: random.Random) -> None:
-    """Send calls, alone or several at a time, until the end of the work."""
-    until = world.scheduler().now + WORK_S
-    for count in itertools.count(1):
-        if dice.random() < 0.8:  # more often while the network fails
-            world.sleep(dice.expovariate(1 if network().weather else 1 / 10))
-        if world.scheduler().now >= until:
-            return
-        (kind,) = dice.choices(list(SHARES), list(SHARES.values()))
-        name = f"call-{number}-{count}"
-        try:
-            sent = _enqueue(kind, name, dice)
-        except OutcomeUnknown:
-            world.note("unknown", name, kind)
-        except RedisFailure:
-            world.note("refused", name, kind)
-        else:
-            world.note("sent", name, kind, id=sent)
-
-
-def _enqueue(kind: str, name: str, dice: random.Random) -> str:
-    if kind == "plain":
-        return tasks.plain.enqueue(name, dice.choice([0.01, 0.1, 1, 5, 20, 80])).id
-    if kind == "delayed":
-        return tasks.plain.using(run_after=timedelta(seconds=dice.uniform(1, 90))).enqueue(name, 0.5).id
-    if kind == "chain":
-        return chain(call(tasks.first_step, name), call(tasks.last_step)).enqueue().id
-    if kind == "limited":
-        return tasks.limited.enqueue(name, dice.choice([1, 5, 20])).id
-    if kind == "flaky":
-        return tasks.flaky.enqueue(name, dice.randint(1, 2)).id
-    return (tasks.kept if kind == "kept" else tasks.hopeless).enqueue(name).id
-
-
-def _named(what: str) -> set[str]:
-    return {entry.name for entry in world.Current.history if entry.what == what}
+# -- The end of the work ----------------------------------------------------------------------------------------------
 
 
 def _drained(sender: Process, problems: list[str]) -> set[str]:
@@ -149,17 +113,40 @@ def _drained(sender: Process, problems: list[str]) -> set[str]:
             problems.append(f"{server.run('ZCARD', QUEUE_KEY)} messages are left {DRAIN_S:.0f} s after the last fault")
             break
         scheduler.sleep(1)
-    texts = " ".join(repr(server.run("HVALS", key)) for key in server.run("KEYS", "*dead*:Q"))
-    return set(NAME.findall(texts))
+    bodies = [body for key in server.run("KEYS", "*dead*:Q") for body in server.run("HVALS", key)]
+    return {read_call(body).name for body in bodies if body.startswith(b"{")}
 
 
-def _results(dead: set[str]) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _results() -> dict[str, object]:
+    """Return what calls have returned whose result is kept, by name."""
+    sent = [entry for entry in world.Current.history if entry.what == "sent" and entry.kind == "kept"]
+    return {entry.name: _end_of(entry.more["id"]) for entry in sent}
+
+
+def _ends_of_cancelled() -> dict[str, object]:
+    """Return how calls that were cancelled ended according to their results, by id."""
+    return {each.task_id: _end_of(each.task_id) for each in network().calls.cancelled()}
+
+
+def _states_of_workflows() -> dict[str, str]:
+    """Return the states of workflows whose ids a sender knows, by name."""
+    found = {}
     for entry in world.Current.history:
-        if entry.what == "sent" and entry.kind == "kept" and entry.name not in dead:
-            result = tasks.kept.get_result(entry.more["id"])
-            found[entry.name] = result.return_value if result.status == "SUCCESSFUL" else str(result.status)
+        if entry.what in ("sent", "unknown") and entry.kind in workflows.SIZES and entry.more.get("id"):
+            with suppress(WorkflowNotFound):
+                found[entry.name] = str(get_workflow(entry.more["id"]).status().state)
     return found
+
+
+def _end_of(task_id: str) -> object:
+    """Return the value of a result, or the error or status."""
+    try:
+        result = task_backends["default"].get_result(task_id)
+    except TaskResultDoesNotExist as error:
+        return type(error).__name__
+    if result.status == "SUCCESSFUL":
+        return result.return_value
+    return result.errors[-1].exception_class_path.rpartition(".")[2] if result.errors else str(result.status)
 
 
 def _stop(breaker: Breaker, problems: list[str]) -> None:

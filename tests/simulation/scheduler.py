@@ -50,6 +50,10 @@ class Thread:
         self.turn = 0
         self.is_blocked = False
         self.is_over = False
+        #: An exception that another thread raises in this one.
+        self.raises: type[BaseException] | None = None
+        #: The id of the real thread.
+        self.ident = 0
         self.baton = threading.Lock()
         self.baton.acquire()
 
@@ -96,6 +100,9 @@ class Scheduler:
         me.is_blocked = False
         if me.process.is_dead:
             raise Killed
+        if me.raises is not None:
+            kind, me.raises = me.raises, None
+            raise kind
 
     def sleep(self, seconds: float) -> None:
         """Let this time pass."""
@@ -107,6 +114,16 @@ class Scheduler:
         """End the wait of a thread."""
         if thread is not None and thread.is_blocked:
             self._push(self.now, None, thread, thread.turn)
+
+    def interrupt(self, ident: int, kind: type[BaseException]) -> None:
+        """Raise an exception in a thread of the process that runs, as Python does; here where that thread waits."""
+        thread = next((each for each in self.current.process.threads if each.ident == ident), None)
+        if thread is self.current:
+            thread.raises = None
+            raise kind
+        if thread is not None:
+            thread.raises = kind
+            self.wake(thread)
 
     def kill(self, process: Process) -> None:
         """End a process at once."""
@@ -148,6 +165,7 @@ class Scheduler:
                     return thread
 
     def _live(self, thread: Thread) -> None:
+        thread.ident = threading.get_ident()
         thread.baton.acquire()
         try:
             if not thread.process.is_dead:

@@ -22,24 +22,49 @@ from tests.simulation.books import State
 from tests.support import wait_until
 
 CLOCK_KEY = "simulated-clock"
+EXPIRIES_KEY = "simulated-expiries"
 Words = list[bytes]
 
 #: The words that scripts read from the server's clock, made of the simulated time.
 _TIME = f"""local us = tonumber(redis.call("GET", "{CLOCK_KEY}"))
 local time = {{string.format("%.0f", (us - us % 1000000) / 1000000), string.format("%.0f", us % 1000000)}}"""
-#: Put before each script. The server would let keys expire in real time.
-_LASTING = """local redis = (function(real)
-  local function lasting(run)
+#: Put before each script. Keys expire by the simulated clock: the server stores that time with the key, but as one of
+#: years later, and a list of them tells where to look.
+_EXPIRING = f"""local redis = (function(real)
+  local later_ms = 1e12
+  local function now_ms() return math.floor(real.call("GET", "{CLOCK_KEY}") / 1000) end
+  local function expire(key, ms)
+    local at_ms = now_ms() + ms
+    local reply = real.call("PEXPIREAT", key, string.format("%.0f", at_ms + later_ms))
+    if reply == 1 then real.call("ZADD", "{EXPIRIES_KEY}", at_ms, key) end
+    return reply
+  end
+  local function expiring(run)
     return function(command, ...)
-      local key, value, unit = ...
-      if command == "EXPIRE" or command == "PEXPIRE" then return 1 end
-      if command == "SET" and (unit == "PX" or unit == "EX") then return run(command, key, value) end
+      local key, value, unit, time = ...
+      if command == "EXPIRE" then return expire(key, 1000 * value) end
+      if command == "PEXPIRE" then return expire(key, 1 * value) end
+      if command == "SET" and (unit == "PX" or unit == "EX") then
+        local reply = run(command, key, value)
+        expire(key, unit == "EX" and 1000 * time or 1 * time)
+        return reply
+      end
+      if command == "PTTL" then
+        local at_ms = run("PEXPIRETIME", key)
+        return at_ms < 0 and at_ms or at_ms - later_ms - now_ms()
+      end
       return run(command, ...)
     end
   end
-  return setmetatable({call = lasting(real.call), pcall = lasting(real.pcall)}, {__index = real})
+  return setmetatable({{call = expiring(real.call), pcall = expiring(real.pcall)}}, {{__index = real}})
 end)(redis)
 """
+_EXPIRE = b"""local now_ms = math.floor(redis.call("GET", KEYS[1]) / 1000)
+for _, key in ipairs(redis.call("ZRANGEBYSCORE", KEYS[2], "-inf", now_ms)) do
+  local at_ms = redis.call("PEXPIRETIME", key)
+  if at_ms > 0 and at_ms <= now_ms + 1e12 then redis.call("DEL", key) end
+  redis.call("ZREM", KEYS[2], key)
+end"""
 _STATES = b"""local found, n = {}, 0
 local scores = redis.call("ZRANGE", KEYS[1], 0, -1, "WITHSCORES")
 for at = 1, #scores, 2 do
@@ -57,12 +82,12 @@ _read_lua: Callable[[str], str] = calls._lua
 
 
 def in_simulated_time(name: str) -> str:
-    """Return a Lua file; a script in which nothing expires, and the clock that it reads."""
+    """Return a Lua file that knows the simulated time."""
     text = _read_lua(name)
     if name == "parts/clock":
         text, count = re.subn(r'^local time = redis\.call\("TIME"\)$', lambda _: _TIME, text, flags=re.MULTILINE)
         assert count == 1, "the scripts read the time in another way now"
-    return text if "parts/" in name else _LASTING + text
+    return text if "parts/" in name else _EXPIRING + text
 
 
 class Server:
@@ -106,7 +131,7 @@ class Server:
     def forget_scripts(self) -> None:
         """Lose all scripts, as a server does that was started anew."""
         self.run("SCRIPT", "FLUSH")
-        self._states = self.run("SCRIPT", "LOAD", _STATES)
+        self._states, self._expire = (self.run("SCRIPT", "LOAD", script) for script in (_STATES, _EXPIRE))
 
     def name_of(self, command: Words) -> str:
         """Return the name of the script of a command, or the command."""
@@ -116,9 +141,10 @@ class Server:
     def execute(self, commands: Sequence[Words], now_us: int, queue_key: bytes) -> tuple[list[Any], dict[str, State]]:
         """Carry out commands at a time; return the replies and the messages of the queue."""
         asked = [(b"GET", CLOCK_KEY) if command[0] == b"TIME" else tuple(command) for command in commands]
-        all_commands = [(b"SET", CLOCK_KEY, now_us), *asked, (b"EVALSHA", self._states, 1, queue_key)]
+        before = [(b"SET", CLOCK_KEY, now_us), (b"EVALSHA", self._expire, 2, CLOCK_KEY, EXPIRIES_KEY)]
+        all_commands = [*before, *asked, (b"EVALSHA", self._states, 1, queue_key)]
         request = b"".join(map(hiredis.pack_command, all_commands))
-        _, *replies, found = self._commands.exchange(request, len(commands) + 2)
+        _, _, *replies, found = self._commands.exchange(request, len(commands) + 3)
         for at, command in enumerate(commands):
             if command[0] == b"TIME":
                 replies[at] = [b"%d" % (now_us // 1_000_000), b"%d" % (now_us % 1_000_000)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.books import SILENT_MS, Books, State
+from tests.simulation.calls import Calls
 from tests.simulation.scheduler import Process
 
 #: Process 1 takes the message at this time, for ten seconds.
@@ -19,7 +20,7 @@ def worker() -> Process:
 @pytest.fixture
 def books(worker: Process) -> Books:
     """Return books in which a worker has the message m."""
-    books = Books()
+    books = Books(Calls(lambda _: b'{"task": "plain", "id": "t"}', lambda: 0.0))
     books.beats_ms[worker] = TAKEN_MS
     books.compare(Process(9, "sender"), {"m": State(0, 0)}, 0)
     books.compare(worker, {"m": State(TAKEN_MS + LEASE_MS, 1)}, TAKEN_MS)

@@ -25,6 +25,12 @@ SHOWN_BY = {
     "workers-are-dead-too-soon": "pause",
     "sends-are-repeated": "lose replies",
     "limits-are-not-held": "reset",
+    "equal-calls-are-stored": "reset",
+    "locks-outlive-their-calls": "reset",
+    "cancelled-calls-run-on": "reset",
+    "cancellations-leave-no-result": "reset",
+    "callbacks-are-sent-early": "reset",
+    "workflows-are-not-stopped": "reset",
 }
 #: Found here; the others take longer, because nothing happens until the end of the run or few seeds show them.
 QUICK = ("receipts-are-not-checked", "sends-are-repeated")

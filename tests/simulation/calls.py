@@ -1,0 +1,232 @@
+"""What became of each message on the server, and what must not have: the rules of unique calls and of cancelling.
+
+- Equal calls of a unique task are one, as long as its scope says. A call is dropped only while there is an equal one.
+- A call may be replaced by an equal one only before it was taken, and the new one comes at the same moment.
+- A call that was cancelled before it was taken never begins. Otherwise it begins once more at most, in a process that
+  had it, and ends soon. Its result says that it was cancelled. `cancel()` says whether it was in time.
+- Each stored call has run to its end, or is a dead letter, was cancelled or replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.faults.history import Entry
+from tests.simulation.scheduler import Process
+
+#: Kinds of unique tasks: equal calls ...
+UNIQUE = frozenset(("single", "waiting", "windowed", "latest", "burst"))
+#: ... of which a new one replaces the one that was not taken yet.
+REPLACED = frozenset(("latest", "burst"))
+WINDOW_S = 20.0
+BURST_S = 5.0
+LONGEST_BURST_S = 15.0
+#: Where no lease is lost, a call that was cancelled does not run to its end later than this.
+STOPS_WITHIN_S = 20.0
+#: Kinds whose first argument is the name of the call in the history. Others get it by keyword; that of a unique call is
+#: its id.
+NAMED = frozenset(("plain", "flaky", "hopeless", "limited", "kept", "member", "mapped"))
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What the body of a message says."""
+
+    task_id: str
+    kind: str
+    #: Of a unique call.
+    key: object
+    #: In the history.
+    name: str
+
+
+def read_call(text: bytes) -> Body:
+    """Read the body of a message."""
+    call = json.loads(text)
+    kind, args = call["task"].rpartition(".")[2], call.get("args") or [None]
+    key = args[0] if kind in UNIQUE else None
+    name = str(args[0]) if kind in NAMED else call["id"] if kind in UNIQUE else call["kwargs"].get("name", "")
+    return Body(call["id"], kind, key, name)
+
+
+@dataclass(eq=False, slots=True)
+class Stored:
+    """A message on the server."""
+
+    body: Body
+    came_s: float
+    came_ms: float
+    taken_s: float | None = None
+    gone_s: float | None = None
+    cancelled_s: float | None = None
+    replaced_by: Stored | None = None
+    takers: set[int] = field(default_factory=set)
+    #: Its own id, and those of calls that it has replaced.
+    stands_for: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.stands_for.add(self.task_id)
+
+    @property
+    def task_id(self) -> str:
+        return self.body.task_id
+
+    @property
+    def kind(self) -> str:
+        return self.body.kind
+
+    @property
+    def name(self) -> str:
+        return self.body.name
+
+    def is_equal(self, other: Stored) -> bool:
+        return self.kind in UNIQUE and (self.kind, self.body.key) == (other.kind, other.body.key)
+
+    @property
+    def root(self) -> str:
+        """The name of the workflow of a member, or its own."""
+        return self.name.partition(".")[0]
+
+    @property
+    def is_there(self) -> bool:
+        return self.gone_s is None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.gone_s is None and self.taken_s is None
+
+
+class Calls:
+    """All calls that were on the server."""
+
+    def __init__(self, read_body: Callable[[str], bytes], now: Callable[[], float]) -> None:
+        self._read_body, self._now = read_body, now
+        self._by_message: dict[str, Stored] = {}
+        #: Ids of calls, and names of workflows, that a sender asked to cancel.
+        self.to_cancel: set[str] = set()
+        self.problems: list[str] = []
+
+    # -- Seen by the books --------------------------------------------------------------------------------------------
+
+    def compare(self, actor: Process, new: Sequence[str], gone: Sequence[str], now_ms: float) -> set[str]:
+        """Note which messages came and went; return those that a sender may have removed."""
+        came = [self._read(message_id, now_ms) for message_id in new]
+        left = {message_id: self._by_message[message_id] for message_id in gone}
+        for stored in left.values():
+            stored.gone_s = self._now()
+        removed = {message_id for message_id, each in left.items() if self._may_remove(actor, each, came)}
+        for stored in came:
+            self._check_equal(stored, now_ms)
+        for message_id, stored in zip(new, came, strict=True):
+            self._by_message[message_id] = stored
+        return removed
+
+    def taken(self, actor: Process, message_id: str) -> None:
+        stored = self._by_message[message_id]
+        stored.takers.add(actor.number)
+        if stored.taken_s is None:
+            stored.taken_s = self._now()
+
+    def _read(self, message_id: str, now_ms: float) -> Stored:
+        return Stored(read_call(self._read_body(message_id)), self._now(), now_ms)
+
+    def _may_remove(self, actor: Process, stored: Stored, came: Sequence[Stored]) -> bool:
+        if actor.role != "sender":
+            return False
+        stored.replaced_by = next((each for each in came if each.is_equal(stored)), None)
+        if stored.replaced_by is not None:
+            stored.replaced_by.stands_for |= stored.stands_for
+            return stored.kind in REPLACED and stored.taken_s is None
+        if stored.stands_for.isdisjoint(self.to_cancel) and stored.root not in self.to_cancel:
+            return False
+        stored.cancelled_s = self._now()
+        return True
+
+    def _check_equal(self, new: Stored, now_ms: float) -> None:
+        equal = [each for each in self._by_message.values() if each.is_equal(new)]
+        if new.kind == "windowed":
+            ended = [each for each in equal if each.came_ms <= now_ms - WINDOW_S * 1000]
+        elif new.kind == "waiting":
+            ended = [each for each in equal if not each.is_waiting]
+        else:
+            ended = [each for each in equal if not each.is_there]
+        if len(ended) < len(equal):
+            self.problems.append(f"{new.kind} call {new.task_id[:12]} was stored beside an equal one")
+
+    # -- Judged at the end --------------------------------------------------------------------------------------------
+
+    def all(self) -> list[Stored]:
+        return list(self._by_message.values())
+
+    def cancelled(self) -> list[Stored]:
+        return [each for each in self._by_message.values() if each.cancelled_s is not None]
+
+    def replaced(self) -> list[Stored]:
+        return [each for each in self._by_message.values() if each.replaced_by is not None]
+
+    def judge(
+        self, history: Sequence[Entry], results: Mapping[str, object], dead: set[str], *, knows_causes: bool
+    ) -> list[str]:
+        """Return what must not have happened. `results` say how cancelled calls ended, by the id of the task."""
+        runs = defaultdict[str, list[Entry]](list)
+        for entry in history:
+            runs[entry.name].append(entry)
+        problems = list(self.problems)
+        for stored in self._by_message.values():
+            own, has_died = runs[stored.name], stored.name in dead
+            words = [entry.what for entry in own]
+            if stored.cancelled_s is not None:
+                found = _wrong_after_cancelling(stored, own, results.get(stored.task_id), knows_causes=knows_causes)
+                found += ["is a dead letter"] if has_died else []
+                problems += [f"{stored.kind} call {stored.name} was cancelled and {each}" for each in found]
+            elif stored.replaced_by is not None and "start" in words:
+                problems.append(f"{stored.kind} call {stored.name} was replaced and has run")
+            elif stored.replaced_by is None and "end" not in words and not has_died:
+                problems.append(f"{stored.kind} call {stored.name} was stored, and has neither run nor died")
+        return problems + self._answers(history)
+
+    def _answers(self, history: Sequence[Entry]) -> list[str]:
+        """Return what senders were told, and was not so."""
+        by_id = {each.task_id: each for each in self._by_message.values()}
+        problems = []
+        for entry in history:
+            stored = by_id.get(entry.more.get("id", ""))
+            if entry.what == "sent" and stored is None:
+                if entry.kind not in ("chain", "group", "map"):  # the id is that of a workflow
+                    problems.append(f"{entry.kind} call {entry.name} was acknowledged and not stored")
+            elif entry.what == "sent" and entry.kind in UNIQUE and not _may_be_told(stored, entry):
+                problems.append(f"{entry.kind} call {entry.name} was dropped without an equal one")
+            elif entry.what == "cancel":
+                while stored is not None and stored.replaced_by is not None:
+                    stored = stored.replaced_by
+                was_in_time = stored is not None and stored.cancelled_s is not None
+                is_over = stored is not None and stored.gone_s is not None and stored.gone_s <= entry.at_s
+                if not (was_in_time if entry.more["answer"] is True else is_over and entry.more["answer"] is False):
+                    problems.append(f"{entry.kind} call {entry.name} was cancelled with {entry.more['answer']}")
+        return problems
+
+
+def _wrong_after_cancelling(stored: Stored, runs: Sequence[Entry], result: object, *, knows_causes: bool) -> list[str]:
+    assert stored.cancelled_s is not None
+    late = [entry for entry in runs if entry.at_s > stored.cancelled_s]
+    began = Counter(entry.pid for entry in late if entry.what == "start")
+    found = []
+    if began.keys() - stored.takers or any(count > 1 for count in began.values()):
+        found.append("began")
+    if knows_causes and any(each.what == "end" and each.at_s > stored.cancelled_s + STOPS_WITHIN_S for each in late):
+        found.append("ran on")
+    return found + ([] if result == "TaskCancelled" else [f"ended as {result}"])
+
+
+def _may_be_told(stored: Stored, entry: Entry) -> bool:
+    """Return whether this is the call that was sent, or the sent one may have been dropped for it."""
+    began_s, since_ms = entry.more["began_s"], entry.more["began_ms"] - WINDOW_S * 1000
+    is_there = stored.gone_s is None or stored.gone_s >= began_s
+    return stored.came_s >= began_s or {
+        "single": is_there,
+        "waiting": stored.taken_s is None or stored.taken_s >= began_s,
+        "windowed": stored.came_ms >= since_ms,
+    }.get(stored.kind, is_there and stored.taken_s is not None and stored.taken_s <= entry.at_s)
