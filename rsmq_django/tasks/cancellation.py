@@ -61,14 +61,17 @@ def cancel(task_id: str) -> bool:
 
 
 def cancel_only_on(client: Client, task_id: str) -> bool:
-    """See cancel(): of the call on this connection. Others may have a call of the same id."""
-    done = cancel_on(client, task_id)
+    """See cancel(): of the call on this connection. Others may have a call of the same id.
+
+    A dropped call of a unique task has ended: the existing call is somebody else's.
+    """
+    done = cancel_on(client, task_id, follows=False)
     return _cancel_without_record([client], task_id) if done is None else done
 
 
 async def acancel_only_on(client: Client, task_id: str) -> bool:
     """See cancel_only_on()."""
-    done = await _acancel_on(client, task_id)
+    done = await _acancel_on(client, task_id, follows=False)
     return await _acancel_without_record([client], task_id) if done is None else done
 
 
@@ -81,11 +84,16 @@ def _cancel_by_record(task_id: str) -> bool | None:
     return None
 
 
-def cancel_on(client: Client, task_id: str) -> bool | None:
-    """Cancel a task whose result record is on this connection; None when there is none. See cancel()."""
+def cancel_on(client: Client, task_id: str, *, follows: bool = True) -> bool | None:
+    """Cancel a task whose result record is on this connection; None when there is none. See cancel().
+
+    With `follows`, the id of a dropped call of a unique task means the existing call.
+    """
     of, passed = task_id, set[str]()
     for _ in range(MOST_LOOKS):
         record = client.run(read_record(client.namespace, of))
+        if "of" in record and not follows:
+            return False
         while (following := next_of(record, of, passed)) is not None:
             of = following
             record = client.run(read_record(client.namespace, of))
@@ -120,11 +128,13 @@ async def _acancel_by_record(task_id: str) -> bool | None:
     return None
 
 
-async def _acancel_on(client: Client, task_id: str) -> bool | None:
+async def _acancel_on(client: Client, task_id: str, *, follows: bool = True) -> bool | None:
     """See cancel_on()."""
     of, passed = task_id, set[str]()
     for _ in range(MOST_LOOKS):
         record = await client.arun(read_record(client.namespace, of))
+        if "of" in record and not follows:
+            return False
         while (following := next_of(record, of, passed)) is not None:
             of = following
             record = await client.arun(read_record(client.namespace, of))

@@ -43,6 +43,8 @@ class Outgoing:
     digests: Sequence[str] = ()
     #: The span of the send; None without tracing.
     span: SendSpan | None = None
+    #: Whether they are members of a workflow.
+    are_members: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -80,6 +82,7 @@ class Outgoing:
             body=self.bodies[number],
             unfinished_ttl_s=UNFINISHED_TTL_S,
             keeps_result=self.route.keeps_result,
+            is_member=self.are_members,
         )
 
     def batch(self, numbers: Mapping[str, int]) -> MemberBatch:

@@ -37,7 +37,7 @@ class Unique:
     `mode`: "reject" (default) drops the new call: its result is that of the existing call. "replace" replaces an
     existing call that has not started, and drops the new call while it runs. "debounce" does the same and delays each
     call by `window_s`, so that only the last of a burst runs, after `window_s` without a new call, or `max_wait_s`
-    after the first call.
+    after the first call. A member of a workflow is not replaced: the new call is dropped.
     """
 
     by: By | None = None
@@ -128,6 +128,8 @@ class UniqueCall:
     body: bytes
     unfinished_ttl_s: int
     keeps_result: bool
+    #: Whether it is a member of a workflow, which no other call replaces.
+    is_member: bool
 
     def call(self, holder: Holder | None) -> Call[Accepted | Holder]:
         """Return the Redis call. Its result is a `Holder` if the call must be repeated with the keys of that holder.
@@ -153,6 +155,7 @@ class UniqueCall:
             round((unique.max_wait_s or 0) * 1000),
             LOCK_TTL_MS,
             holder.task_id if holder else "",
+            int(self.is_member),
         )
         return Call("tasks/enqueue_unique", tuple(keys), args, self._read, subject=self.queue_name)
 

@@ -213,13 +213,14 @@ class WorkflowPlan:
 
     def _outgoing(self, members: Sequence[Member], lane: int | None) -> Outgoing:
         firsts = [member.steps[0] for member in members]
-        return prepare_calls(
+        outgoing = prepare_calls(
             firsts[0].task,
             [(each.args, each.kwargs) for each in firsts],
             ids=[member.task_ids[0] for member in members],
             said=[{META: self.membership(member, 0).words()} for member in members],
             lane=lane,
         )
+        return replace(outgoing, are_members=True)
 
     def membership(self, member: Member, step: int) -> Membership:
         """Return the membership of a step."""

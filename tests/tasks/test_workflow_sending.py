@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 
 from rsmq_django.core import Connection
 from rsmq_django.core.doctor import examine
@@ -19,7 +20,19 @@ from rsmq_django.core.errors import (
 )
 from rsmq_django.core.transport.packing import packed
 from rsmq_django.queues import ensure_queue, get_client, get_queue
-from rsmq_django.tasks import amap_tasks, call, chain, get_workflow, group, map_tasks, workflow_plan, workflow_sending
+from rsmq_django.tasks import (
+    Unique,
+    Workflow,
+    amap_tasks,
+    call,
+    chain,
+    get_workflow,
+    group,
+    map_tasks,
+    newest_workflows,
+    workflow_plan,
+    workflow_sending,
+)
 from rsmq_django.tasks.backend import RSMQBackend
 from rsmq_django.tasks.compat import InvalidTask
 from rsmq_django.tasks.workflow_progress import WorkflowStopped
@@ -291,6 +304,27 @@ def test_workflow_that_is_cancelled_while_it_is_sent_raises_an_error_in_its_send
 
     with pytest.raises(WorkflowStopped, match=r"was cancelled while its 3 members were sent"):
         group([call(double, n) for n in range(3)]).enqueue()
+
+
+@pytest.mark.parametrize("cancel", [Workflow.cancel, async_to_sync(Workflow.acancel)])
+def test_cancelling_a_workflow_leaves_the_call_of_which_a_member_is_a_duplicate(
+    project: Configure, monkeypatch: pytest.MonkeyPatch, cancel: Any
+):
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    task = declare(unique=Unique())(lambda number: number)
+    other = task.enqueue(1)
+    with monkeypatch.context() as sender:
+        sender.setattr(workflow_plan.WorkflowPlan, "skipping", die)  # before it tells of the duplicate
+        with pytest.raises(KeyboardInterrupt):
+            group([call(task, 1), call(task, 2)]).enqueue()
+
+    (status,) = newest_workflows()
+    assert cancel(get_workflow(status.id))
+    work()
+
+    assert (task.get_result(other.id).return_value, messages()) == (1, 0)
 
 
 def test_map_that_is_interrupted_has_an_error_with_its_id(double: Any, exchanges: Exchanges):

@@ -329,6 +329,19 @@ def test_a_unique_member_with_a_waiting_duplicate_counts_as_done(project: Config
     assert seen == [[None, 4]]
 
 
+@pytest.mark.parametrize("mode", ["replace", "debounce"])
+def test_a_waiting_unique_member_is_not_replaced_by_another_call(project: Configure, seen: Seen, mode: Any):
+    double = doubling(unique=Unique(mode=mode, window_s=0.05 if mode == "debounce" else None))
+    started = group([call(double.using(unique=Unique()), n) for n in (1, 2)], then=call(report_into(seen))).enqueue()
+
+    dropped = double.enqueue(1)
+    work()
+
+    assert (seen, started.status().state) == ([[2, 4]], "succeeded")
+    assert double.get_result(dropped.id).return_value == 2, "that of the member"
+    assert double.enqueue(1).id != dropped.id, "the member has ended"
+
+
 def test_a_message_that_is_there_twice_counts_once(project: Configure, seen: Seen):
     queue = get_queue("default")
     started = group([call(doubling(), n) for n in (1, 2)], then=call(report_into(seen))).enqueue()
