@@ -161,7 +161,10 @@ class _Waiting:
         if left_s <= 0:
             result = self._result
             status = str(result.status)
-            if status == TaskResultStatus.READY:
+            if status == TaskResultStatus.READY and result.errors:
+                error = result.errors[-1].exception_class_path.rpartition(".")[2]
+                status += f"; attempt {result.attempts} failed with {error}, and another one follows"
+            elif status == TaskResultStatus.READY:
                 status += f"; manage.py rsmq_doctor says whether a worker consumes queue {result.task.queue_name!r}"
             raise TimeoutError(
                 f"task {result.task.module_path} has not ended within {self._timeout_s:g} s, its status is {status}; "

@@ -16,7 +16,7 @@ from django.db.transaction import TransactionManagementError
 
 from rsmq_django.core.queue.retry_plans import begin, each_part, go_on, read_plan, return_part
 from rsmq_django.queues import ensure_queue, get_client
-from rsmq_django.tasks import Retry, Unique, cancel, waiting
+from rsmq_django.tasks import Retry, Unique, cancel, fixed, waiting
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from rsmq_django.tasks.results import await_end
 from tests.redis_server import PrivateServer
@@ -180,6 +180,13 @@ def test_the_time_is_over(project: Configure):
         result.wait(0.1)
     with pytest.raises(TimeoutError, match="within 0 s"):
         asyncio.run(result.await_end(0))
+
+
+def test_the_time_is_over_before_the_next_attempt(project: Configure):
+    result = declare(backoff=fixed(600))(lambda: 1 // 0).enqueue()
+    work(until_empty=False, until_drained=True)
+    with pytest.raises(TimeoutError, match="READY; attempt 1 failed with ZeroDivisionError, and another one follows;"):
+        result.wait(0)
 
 
 @pytest.mark.parametrize("wrong", [None, -1, True, "5"])
