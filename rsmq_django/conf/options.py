@@ -70,7 +70,7 @@ def whole(unit: str, *, least: int, most: int, unlimited: int | None = None) -> 
 def seconds(*, least: float, most: float) -> Rule:
     """Return the rule for seconds, with or without a fraction. NaN and infinity are invalid."""
     return Rule(
-        f"seconds from {least:g} to {most:g}",
+        f"seconds from {least:.9g} to {most:.9g}",
         lambda value: type(value) in (int, float) and least <= value <= most,
     )
 

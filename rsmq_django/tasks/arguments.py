@@ -150,7 +150,17 @@ def _as_called(signature: inspect.Signature, given: int) -> inspect.Signature:
     return signature.replace(parameters=[_without_text(parameter) for parameter in parameters[given:]])
 
 
+class _Dots:
+    """The text of a default that is not shown."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+_DOTS = _Dots()
+
+
 def _without_text(parameter: inspect.Parameter) -> inspect.Parameter:
     """Return a parameter whose default is "..." when it is a text, which may be a secret: errors are logged."""
     is_harmless = parameter.default is parameter.empty or isinstance(parameter.default, int | float | None)
-    return parameter if is_harmless else parameter.replace(default=...)
+    return parameter if is_harmless else parameter.replace(default=_DOTS)

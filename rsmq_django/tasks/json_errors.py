@@ -5,10 +5,16 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from itertools import islice
 from typing import Any
+from uuid import UUID
+
+from django.db.models import Model
+from django.utils.functional import Promise
 
 #: Limits of the search, because arguments may refer to themselves.
 MAX_DEPTH, MAX_VALUES = 50, 100_000
@@ -54,12 +60,23 @@ def _problems(value: Any, where: str, depth: int) -> Iterator[str]:
         name = type(value).__name__
         article = "an" if name[0] in "aeioAEIO" else "a"
         # Django's own error for it begins with the same words.
-        yield f"Unsupported type: {where} is {article} {name}, which JSON lacks; pass {_instead(value)}"
+        said = f"Unsupported type: {where} is {article} {name}, which JSON lacks; pass {_instead(value)}"
+        yield f"{said}; or annotate the parameter with its type" if _has_annotation(value) else said
+
+
+def _has_annotation(value: Any) -> bool:
+    """Return whether an argument of this type can be sent when the parameter has an annotation."""
+    if isinstance(value, type):
+        return False
+    kinds = (date, time, timedelta, Decimal, Enum, Model, UUID)
+    return isinstance(value, kinds) or is_dataclass(value) or hasattr(value, "model_dump")
 
 
 def _instead(value: Any) -> str:
     if isinstance(value, type) or inspect.isroutine(value):
         return "its name, and look it up in the task"
+    if isinstance(value, Promise):  # of gettext_lazy()
+        return "its text (str(value))"
     if hasattr(value, "values_list"):
         return "the primary keys (list(queryset.values_list('pk', flat=True)))"
     if hasattr(value, "pk"):

@@ -10,7 +10,7 @@ entries; `rsmq_django.schedules` changes them at run time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -18,12 +18,14 @@ from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import autodiscover_modules
 
+from ..conf.options import option_rules
 from ..conf.schedules import Schedule, checked, signature_in
 from ..conf.settings import get_settings, project_zone
 from ..conf.timetable import can_read_cron
 from ..core.errors import RedisFailure, RsmqError
 from ..core.tasks.schedules import tick_id
 from .arguments import check_arguments
+from .foreign_words import no_option
 from .lanes import lane_of_call
 from .middleware import firing
 from .outgoing import Outgoing, prepare
@@ -61,6 +63,7 @@ def every(
         if callable(given) or isinstance(given, Task):
             raise TypeError("every() has no period; write @every(minutes=5) above @task")
         raise TypeError(f"every({given!r}) has no unit; write @every(minutes={given!r}), or seconds=, hours= or days=")
+    _check_options("every()", options, {"days", "hours", "minutes", "seconds"})
     period = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     return _declare({**options, "every_s": period.total_seconds()})
 
@@ -74,7 +77,15 @@ def cron(expression: str, *, time_zone: str | None = None, **options: Any) -> Ca
         raise TypeError(f"cron({expression!r}) has no expression; write @cron('30 3 * * *') above @task")
     if not can_read_cron():  # otherwise it would fail in the worker at its first tick
         raise ValueError(f"@cron({expression!r}) needs the package cronsim: pip install 'rsmq-django[cron]'")
+    _check_options("cron()", options, {"time_zone"})
     return _declare({**options, "cron": expression, "time_zone": time_zone})
+
+
+def _check_options(owner: str, options: Mapping[str, Any], others: set[str]) -> None:
+    known = {"name", *map(str.lower, option_rules(Schedule))} - {"task", "every_s", "cron", "time_zone"}
+    for name in options:
+        if name not in known:
+            raise no_option(owner, name, known | others)
 
 
 def _declare(options: dict[str, Any]) -> Callable[[T], T]:

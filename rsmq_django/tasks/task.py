@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from django.conf import settings
@@ -313,6 +313,7 @@ def task(
     """
 
     def declare(function: Callable[..., Any]) -> Any:
+        _check_function(function)
         for name in options:
             if name not in DJANGO_OPTIONS and name not in OPTION_NAMES:
                 known = {"backend", "queue_name", *DJANGO_OPTIONS, *OPTION_NAMES}
@@ -328,3 +329,13 @@ def task(
         return task_class(func=function, queue_name=queue_name, backend=backend, **given)
 
     return declare if function is None else declare(function)
+
+
+def _check_function(function: Any) -> None:
+    """Raise InvalidTask for values that are not functions, and for functions whose values are never results."""
+    if isinstance(function, BaseTask):
+        raise InvalidTask(f"{function.func.__qualname__} is a task already; write @task once")
+    if not hasattr(function, "__qualname__"):
+        raise InvalidTask(f"{function!r} is not a function; write @task or @task(queue_name=...) above a def")
+    if isgeneratorfunction(function) or isasyncgenfunction(function):
+        raise InvalidTask(f"{function.__qualname__} is a generator; let the task return a list")

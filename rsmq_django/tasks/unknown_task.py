@@ -19,7 +19,7 @@ def why_unknown(path: str) -> str:
 
 @lru_cache(maxsize=100)  # a message may name anything, and so may many of them
 def _why(path: str, _count: int) -> str:
-    module = path.rpartition(".")[0]
+    module = _module_of(path)
     close = difflib.get_close_matches(path, registered_tasks(), n=1, cutoff=0.8)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     if module in sys.modules:
@@ -38,14 +38,25 @@ def _why(path: str, _count: int) -> str:
     return f"app {app.name!r} has no module {module}; was it renamed?{hint}"
 
 
+def _module_of(path: str) -> str:
+    """Return the module in a path, also in that of a function in a class."""
+    module = path.rpartition(".")[0]
+    outer = module.rpartition(".")[0]
+    app = _app_of(outer)
+    return outer if app is not None and _is_file(app, outer) else module
+
+
 def _app_of(module: str) -> AppConfig | None:
     found = [app for app in apps.get_app_configs() if module == app.name or module.startswith(f"{app.name}.")]
     return max(found, key=lambda app: len(app.name), default=None)
 
 
 def _exists(app: AppConfig, module: str) -> bool:
+    return _is_file(app, module) or _is_file(app, f"{module}.__init__")
+
+
+def _is_file(app: AppConfig, module: str) -> bool:
     words = module[len(app.name) :].strip(".").split(".")
     if not all(word.isidentifier() for word in words):  # a message may name anything
         return False
-    place = Path(app.path, *words)
-    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+    return Path(app.path, *words).with_suffix(".py").is_file()

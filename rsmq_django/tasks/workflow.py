@@ -95,7 +95,7 @@ def chain(*calls: Invocation, on_failure: Invocation | None = None, name: str = 
         raise ValueError("a chain needs at least one call")
     for step in calls:
         if not isinstance(step, Invocation):
-            raise TypeError(f"{_named(step)} is not a step of a chain: write call(task, ...) for each")
+            raise _not_a_step(step)
     _check_callbacks(on_failure=on_failure)
     return Chain(steps=calls, on_failure=on_failure, name=name, keep_s=keep_s)
 
@@ -116,6 +116,8 @@ def group(
     runs in either case, and its list has a `Failure` for each failed member. A failed member that succeeds after a
     redrive completes the group.
     """
+    if isinstance(members, Invocation | Chain):
+        raise TypeError("a group takes a list: write group([...])")
     _check_callbacks(then=then, on_failure=on_failure)
     steps = tuple(_steps_of(member) for member in members)
     return Group(members=steps, then=then, on_failure=on_failure, then_always=then_always, name=name, keep_s=keep_s)
@@ -137,9 +139,16 @@ def _check_callbacks(**callbacks: object) -> None:
             raise TypeError(f"{_named(callback)} is not a callback for {name}: write call(task, ...)")
 
 
+def _not_a_step(value: object) -> TypeError:
+    way = "chain(*steps)" if isinstance(value, list) else "call(task, ...) for each"
+    return TypeError(f"{_named(value)} is not a step of a chain: write {way}")
+
+
 def _named(value: object) -> str:
     if isinstance(value, TaskResult):
         return f"a call of {value.task.module_path} that enqueue() has sent already"
+    if isinstance(value, list):
+        return "a list"
     return f"task {value.module_path}" if isinstance(value, Task) else repr(value)
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import copy
 import pickle
 import uuid
-from datetime import UTC, date, datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.translation import gettext_lazy
 
-from rsmq_django.tasks import Concurrency, Task, Unique, call, chain, cron, every, group, schedule, topic_task
+from rsmq_django.tasks import Concurrency, Task, Unique, call, chain, cron, every, group, schedule, task, topic_task
 from rsmq_django.tasks.compat import InvalidTask, task_backends
 from rsmq_django.tasks.topic_task import check_topic_tasks
 from rsmq_django.tasks.unknown_task import why_unknown
@@ -128,6 +133,15 @@ def test_results_are_copied_and_pickled_as_before(paint: Task[..., Any]):
 # -- Arguments that JSON lacks -------------------------------------------------------------------------------------
 
 
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Wall:
+    height: int = 3
+
+
 class Customer:
     """Looks like a row."""
 
@@ -147,6 +161,7 @@ class Customer:
         ({"by": [1, Customer()]}, r"argument 'colour'\['by'\]\[1\] is a Customer, .*\.pk"),
         (float("nan"), r"argument 'colour' is nan, which JSON lacks; pass None"),
         ({(1, 2): 3}, r"argument 'colour' has the key \(1, 2\), which JSON lacks; keys are texts"),
+        (gettext_lazy("red"), r"argument 'colour' is a __proxy__, .* pass its text \(str\(value\)\)$"),
         (object(), r"argument 'colour' is an object, which JSON lacks; pass ids, numbers, text, lists, dicts"),
     ],
 )
@@ -154,6 +169,14 @@ def test_argument_that_json_cannot_represent_is_reported_with_an_alternative(
     paint: Task[..., Any], value: Any, said: str
 ):
     with pytest.raises((TypeError, ValueError), match=said):
+        paint.enqueue(value)
+
+
+@pytest.mark.parametrize(
+    "value", [date(2026, 1, 1), timedelta(1), Decimal(1), uuid.UUID(int=7), User(pk=7), Colour.RED, Wall(), [Wall()]]
+)
+def test_types_that_an_annotation_makes_possible_are_known_to_be_so(paint: Task[..., Any], value: Any):
+    with pytest.raises(TypeError, match=r"or annotate the parameter with its type$"):
         paint.enqueue(value)
 
 
@@ -206,6 +229,62 @@ def test_period_without_a_unit_is_refused(project: Configure, monkeypatch: pytes
         every(lambda: None)
     with pytest.raises(TypeError, match=r"write @cron\('30 3 \* \* \*'\) above @task"):
         cron(lambda: None)  # type: ignore[arg-type]
+
+
+def test_unknown_option_of_a_schedule_is_named_as_it_was_written(project: Configure, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(schedule, "_declared", {})
+    with pytest.raises(TypeError, match=r"every\(\) has no option 'minute'\. Did you mean 'minutes'\?$"):
+        every(minute=5)
+    with pytest.raises(TypeError, match=r"cron\(\) has no option 'timezone'\. Did you mean 'time_zone'\?$"):
+        cron("0 3 * * *", timezone="UTC")
+
+
+def test_limit_of_a_number_has_no_exponent(paint: Task[..., Any], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(schedule, "_declared", {})
+    with pytest.raises(ValueError, match="It must be seconds from 1 to 31622400"):
+        every(minutes=0)(paint)
+
+
+def generates():
+    yield 1
+
+
+async def generates_async():
+    yield 1
+
+
+@pytest.mark.parametrize("function", [generates, generates_async])
+def test_generator_is_no_task(project: Configure, function: Any):
+    with pytest.raises(InvalidTask, match=f"{function.__name__} is a generator; let the task return a list"):
+        declare(function)
+
+
+@pytest.mark.parametrize("wrong", ["mail", partial(print, 1), 7])
+def test_decorator_that_gets_no_function_says_how_it_is_written(project: Configure, wrong: Any):
+    with pytest.raises(InvalidTask, match=r"is not a function; write @task or @task\(queue_name=\.\.\.\) above a def$"):
+        task(wrong)
+
+
+def test_task_is_declared_once(paint: Task[..., Any]):
+    with pytest.raises(InvalidTask, match="is a task already; write @task once$"):
+        task(paint)  # type: ignore[call-overload]
+
+
+def test_default_that_may_be_a_secret_is_shown_as_dots(project: Configure):
+    with pytest.raises(TypeError, match=r"\(colour, key: 'str' = \.\.\.\).*missing"):
+        declare(_with_a_default).enqueue()
+
+
+def _with_a_default(colour, key: str = "secret") -> None: ...
+
+
+def test_list_of_steps_is_not_a_step(paint: Task[..., Any]):
+    steps: Any = [call(paint, "red"), call(paint, "blue")]
+    with pytest.raises(TypeError, match=r"a list is not a step of a chain: write chain\(\*steps\)$"):
+        chain(steps)
+    for members in (steps[0], chain(*steps)):
+        with pytest.raises(TypeError, match=r"a group takes a list: write group\(\[\.\.\.\]\)$"):
+            group(members)
 
 
 def test_sent_call_cannot_be_a_step_of_a_workflow(paint: Task[..., Any]):
@@ -267,6 +346,7 @@ def test_module_that_is_not_imported_is_reported_with_a_remedy(
         "only modules named tasks are imported; app_with_jobs.jobs exists: import it in ready() of the AppConfig of "
         "'app_with_jobs', or in app_with_jobs.tasks"
     )
+    assert why_unknown("app_with_jobs.jobs.Mail.send") == why_unknown("app_with_jobs.jobs.send")
     assert why_unknown("app_with_jobs.work.send").startswith("app 'app_with_jobs' has no module app_with_jobs.work")
     assert why_unknown("app_with_jobs/../x.send").startswith("no installed app has a module")
 
