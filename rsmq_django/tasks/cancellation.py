@@ -273,22 +273,25 @@ def _untag(client: Client, place: _Place, task_id: str, body: bytes | None) -> l
 
 
 def cancel_tagged(tag: str) -> int:
-    """Cancel all unfinished tasks with this tag, and return how many there were. See cancel()."""
+    """Cancel all unfinished tasks with this tag, and return how many there were. See cancel().
+
+    A call of a unique task that replaced one with the tag, and does not have it, is not cancelled.
+    """
     check_tag(tag)
     count = 0
     for alias in get_settings().connections:
         client, before = get_client(alias), list[str]()
         # An id that another program has written, and that is no text, stays.
         while (ids := client.run(tagged_call(client.namespace, tag))) and ids != before:
-            count += sum(map(_cancel_known, ids))
+            count += sum(_cancel_known(client, task_id) for task_id in ids)
             client.run(untag(client.namespace, tag, ids))
             before = ids
     return count
 
 
-def _cancel_known(task_id: str) -> bool:
+def _cancel_known(client: Client, task_id: str) -> bool:
     try:
-        return cancel(task_id)
+        return cancel_only_on(client, task_id)
     except TaskResultDoesNotExist:
         return False  # never sent, purged, or ended a moment ago
 

@@ -83,6 +83,7 @@ class Outgoing:
             unfinished_ttl_s=UNFINISHED_TTL_S,
             keeps_result=self.route.keeps_result,
             is_member=self.are_members,
+            tags=self.task.options.tags,
         )
 
     def batch(self, numbers: Mapping[str, int]) -> MemberBatch:

@@ -8,6 +8,7 @@ was purged, moved or lost can never block later calls, even if a process died in
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
@@ -109,8 +110,10 @@ class Accepted:
     task_id: str
     message_id: str
     is_duplicate: bool
-    #: The id of the task that it has replaced.
-    replaced: list[str]
+    #: The id of the task that it has replaced; "" for none.
+    replaced: str = ""
+    #: The tags of that task (JSON).
+    replaced_tags: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +133,7 @@ class UniqueCall:
     keeps_result: bool
     #: Whether it is a member of a workflow, which no other call replaces.
     is_member: bool
+    tags: Sequence[str]
 
     def call(self, holder: Holder | None) -> Call[Accepted | Holder]:
         """Return the Redis call. Its result is a `Holder` if the call must be repeated with the keys of that holder.
@@ -156,6 +160,7 @@ class UniqueCall:
             LOCK_TTL_MS,
             holder.task_id if holder else "",
             int(self.is_member),
+            json.dumps(list(self.tags)) if self.tags else "",
         )
         return Call("tasks/enqueue_unique", tuple(keys), args, self._read, subject=self.queue_name)
 
@@ -163,7 +168,7 @@ class UniqueCall:
         word, task_id, *rest = (value.decode("utf-8", "backslashreplace") for value in reply)
         if word == "look":
             return Holder(task_id, rest[0])
-        return Accepted(task_id, rest[0], word == "duplicate", rest[1:])
+        return Accepted(task_id, rest[0], word == "duplicate", *rest[1:3])
 
 
 def is_digest(value: object) -> TypeGuard[str]:

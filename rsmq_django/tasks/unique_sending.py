@@ -7,6 +7,7 @@ three exchanges for a thousand calls, with any outcomes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -16,7 +17,7 @@ from ..core.transport.call import Call
 from ..core.transport.call_steps import is_unknown, partly_done
 from .not_confirmed import CallsNotConfirmed
 from .outgoing import Outgoing
-from .tags import untag
+from .tags import tags_of, untag
 from .unique import Accepted, Holder
 
 
@@ -30,9 +31,9 @@ def send_unique(outgoing: Outgoing) -> tuple[list[str], list[str]]:
             rounds.take_unconfirmed(error)
         except RsmqError as error:
             rounds.fail(error)
-    for tag in outgoing.task.options.tags if rounds.gone else ():
+    for tag, ids in rounds.gone.items():
         with suppress(RsmqError):  # the calls are sent, and an unused id in a tag does no harm
-            outgoing.queue.client.run(untag(client.namespace, tag, rounds.gone))
+            outgoing.queue.client.run(untag(client.namespace, tag, ids))
     return rounds.result()
 
 
@@ -46,9 +47,9 @@ async def asend_unique(outgoing: Outgoing) -> tuple[list[str], list[str]]:
             rounds.take_unconfirmed(error)
         except RsmqError as error:
             rounds.fail(error)
-    for tag in outgoing.task.options.tags if rounds.gone else ():
+    for tag, ids in rounds.gone.items():
         with suppress(RsmqError):
-            await outgoing.queue.client.arun(untag(client.namespace, tag, rounds.gone))
+            await outgoing.queue.client.arun(untag(client.namespace, tag, ids))
     return rounds.result()
 
 
@@ -69,8 +70,8 @@ class UniqueRounds:
         #: Of the last exchange whose writes were not confirmed.
         self._unconfirmed: NotConfirmed | None = None
         self._unknown: list[int] = []
-        #: Ids of tasks that will never run: dropped and replaced calls.
-        self.gone: list[str] = []
+        #: By tag, the ids of tasks that will never run: dropped and replaced calls.
+        self.gone: dict[str, list[str]] = {}
 
     def calls(self) -> list[Call[Accepted | Holder]]:
         """Return the Redis calls of the next exchange; empty when all are sent or an exchange has failed."""
@@ -108,7 +109,13 @@ class UniqueRounds:
         self._accepted[number] = answer
         if answer.is_duplicate:
             self._settled.add(digest)
-        self.gone += [self._outgoing.ids[number]] if answer.is_duplicate else answer.replaced
+            self._note_gone(self._outgoing.task.options.tags, self._outgoing.ids[number])
+        elif answer.replaced:
+            self._note_gone(_tags_in(answer.replaced_tags), answer.replaced)
+
+    def _note_gone(self, tags: Sequence[str], task_id: str) -> None:
+        for tag in tags:
+            self.gone.setdefault(tag, []).append(task_id)
 
     def fail(self, error: RsmqError) -> None:
         """Record that the exchange failed as a whole."""
@@ -130,3 +137,11 @@ class UniqueRounds:
         if self._unconfirmed is not None:
             done, unknown = {}, {**unknown, **done}
         raise partly_done(done, unknown, self._error) from self._error
+
+
+def _tags_in(text: str) -> list[str]:
+    """Return the tags in a lock; none for an unreadable text, which another program wrote."""
+    try:
+        return tags_of({"tags": json.loads(text or "[]")})
+    except (ValueError, RecursionError):
+        return []

@@ -13,7 +13,7 @@ from rsmq_django.core.errors import BrokenQueue
 from rsmq_django.core.ids import random_suffixes
 from rsmq_django.core.queue.moves import purge
 from rsmq_django.queues import get_client, get_queue
-from rsmq_django.tasks import Retry, Task, Unique, tagged
+from rsmq_django.tasks import Retry, Task, Unique, cancel_tagged, tagged
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from rsmq_django.tasks.outgoing import prepare
 from rsmq_django.tasks.round_trips import send
@@ -376,6 +376,46 @@ def test_a_dropped_call_leaves_no_tag(project: Configure):
     task.enqueue()
 
     assert tagged("mail") == [first.id]
+
+
+def test_a_replaced_call_leaves_its_tags_and_not_those_of_the_new_one(project: Configure):
+    task: Task[..., Any] = declare(unique=Unique(mode="replace"))(lambda: None)
+    task.using(tags=["one", "both"]).enqueue()
+    second = task.using(tags=["two", "both"]).enqueue()
+
+    assert (tagged("one"), tagged("two"), tagged("both")) == ([], [second.id], [second.id])
+
+
+async def test_a_coroutine_that_replaces_a_call_removes_its_tags_too(project: Configure):
+    task: Task[..., Any] = declare(unique=Unique(mode="replace"))(lambda: None)
+    await task.using(tags=["one"]).aenqueue()
+
+    await task.aenqueue()
+
+    assert tagged("one") == []
+
+
+def test_the_tag_of_a_replaced_call_does_not_cancel_the_new_one(project: Configure, server: PrivateServer):
+    task: Task[..., Any] = declare(unique=Unique(mode="replace"))(lambda: None)
+    first = task.using(tags=["one"]).enqueue()
+    second = task.using(tags=["two"]).enqueue()
+    server.redis.zadd("rsmq::tag:one", {first.id: 9e12})  # as if its sender had died before it removed the tag
+
+    assert cancel_tagged("one") == 0
+
+    assert (task.get_result(second.id).status, tagged("one"), tagged("two")) == ("READY", [], [second.id])
+
+
+@pytest.mark.parametrize("forged", ["[1", "7", '["x", 7]', "[" * 100_000])
+def test_tags_in_a_lock_that_another_program_wrote_stop_no_call(project: Configure, server: PrivateServer, forged: str):
+    task: Task[..., Any] = declare(unique=Unique(mode="replace"))(lambda: None)
+    task.enqueue()
+    (lock,) = server.redis.keys("rsmq::unique:*")
+    server.redis.hset(lock, "tags", forged)
+
+    second = task.enqueue()
+
+    assert task.get_result(second.id).status == "READY"
 
 
 def test_half_of_a_lock_names_nothing(project: Configure, server: PrivateServer):

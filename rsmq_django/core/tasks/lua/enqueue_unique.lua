@@ -2,16 +2,17 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  lock: task, message and queue of the call that has it, first_ms, until_ms; member: "1" for a member of a
---            workflow, which waits for that call: no other one replaces it
+--   KEYS[3]  hash  lock: task, message and queue of the call that has it, first_ms, until_ms; tags of the
+--            call (JSON); member: "1" for a member of a workflow, which waits for that call: no other one replaces it
 --   KEYS[4]  hash  result record of this call
 --   KEYS[5], KEYS[6], KEYS[7]  zset and hash of the holder's queue, and its result record; only in a second call
 --   ARGV     delay in ms, or the unit of the queue's own delay; channel; seconds to keep an unfinished record (0: none);
 --            queue name; task id; body; scope; mode; window in ms; longest wait in ms (0: none); ms that the lock is kept;
---            task id of the holder whose keys were given, or ""; "1" for a member of a workflow
+--            task id of the holder whose keys were given, or ""; "1" for a member of a workflow;
+--            tags (JSON), or ""
 --
--- Returns "sent", the ids of task and message, and the task that it replaced, if there is one; "duplicate" and the ids of
--- the call that has the lock; or "look", a task id and its queue: the lock names that task, call again with its keys.
+-- Returns "sent", the ids of task and message, and the task that it replaced with its tags, if there is one; "duplicate"
+-- and the ids of the call that has the lock; or "look", a task id and its queue: the lock names that task, call again with its keys.
 -- Errors: QueueNotFound, MessageTooLong, BrokenLock <key>; nothing is stored then.
 --#include parts/clock
 --#include parts/base36
@@ -26,7 +27,7 @@ local delay, channel, record_ttl_s, queue, task = ARGV[1], ARGV[2], ARGV[3], ARG
 local body, scope, mode, given_task = ARGV[6], ARGV[7], ARGV[8], ARGV[12]
 local window_ms, max_wait_ms, lock_ttl_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 
-local held = redis.pcall("HMGET", lock, "task", "queue", "message", "first_ms", "until_ms", "member")
+local held = redis.pcall("HMGET", lock, "task", "queue", "message", "first_ms", "until_ms", "member", "tags")
 if held.err then return redis.error_reply("RSMQ BrokenLock " .. lock) end
 local holder, holder_message, first_ms, is_waiting = held[1], held[3], now_ms, false
 local until_ms = scope == "window" and now_ms + window_ms or 0
@@ -65,6 +66,8 @@ local ends_ms = scope == "window" and until_ms or visible_ms + lock_ttl_ms
 redis.call("DEL", lock)
 redis.call("HSET", lock, "task", task, "queue", queue, "message", id, "first_ms", integer(first_ms), "until_ms", until_ms)
 if ARGV[13] == "1" then redis.call("HSET", lock, "member", "1") end
+if ARGV[14] and ARGV[14] ~= "" then redis.call("HSET", lock, "tags", ARGV[14]) end
 redis.call("PEXPIRE", lock, integer(ends_ms - now_ms))
 note(result, record_ttl_s, visible_ms, "status", "READY", "queue", queue, "message", id)
-return {"sent", task, id, is_waiting and holder or nil}
+if is_waiting then return {"sent", task, id, holder, held[7] or ""} end
+return {"sent", task, id}
