@@ -243,6 +243,11 @@ def empty_times_key(namespace: str, name: str) -> str:
     return f"{namespace}::stats:{name}:empty"
 
 
+def sampling_key(namespace: str, digest: str) -> str:
+    """Return the key that exists while a supervisor samples the queues whose names have this digest."""
+    return f"{namespace}::sampling:{digest}"
+
+
 def totals_key(namespace: str, name: str) -> str:
     """Return the key of a queue's counters of all time."""
     return f"{namespace}::stats:{name}:total"

@@ -15,13 +15,14 @@ A queue that stays empty has no samples, as there may be thousands of them. Its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 
-from ..keys import counters_key, empty_times_key, queue_keys, totals_key
+from ..keys import counters_key, empty_times_key, queue_keys, sampling_key, totals_key
 from ..transport.call import Argument, Call
 from .spans import RESOLUTIONS, ttls
 
-__all__ = ["MOST_FIELDS", "report", "sample"]
+__all__ = ["MOST_FIELDS", "claim_samples", "report", "sample"]
 
 #: How long totals of a queue without a worker are kept.
 KEEP_TOTALS_S = 32 * 86_400
@@ -50,6 +51,12 @@ def sample(namespace: str, queue: str, *, at_s: float) -> Call[bool]:
     before = counters_key(namespace, queue, hour.span_s, hour_s - hour.span_s)
     keys = (own.messages, own.settings, empty_times_key(namespace, queue), before, *_keys_at(namespace, queue, at_s))
     return Call("stats/counters/sample", keys, (int(at_s), hour_s, *ttls()), bool, True, queue)
+
+
+def claim_samples(namespace: str, queues: Sequence[str], *, for_ms: int) -> Call[bool]:
+    """Return the call by which one of several supervisors of the same queues samples them for that time."""
+    digest = hashlib.sha256("\n".join(queues).encode()).hexdigest()[:16]
+    return Call("SET", (sampling_key(namespace, digest),), (1, "NX", "PX", for_ms), bool, True)
 
 
 def _keys_at(namespace: str, queue: str, at_s: float) -> list[str]:

@@ -5,7 +5,8 @@ for two seconds at most: the supervisor has one thread, and a stop must not wait
 connections to one server, the shards of a queue for example, are sent in one request. Data that grow with the number of
 queues are read in slices, or last.
 
-The depths of queues are sampled for charts, one slice of the queues at a time: no other job depends on them.
+The depths of queues are sampled for charts, one slice of the queues at a time: no other job depends on them. Of several
+supervisors of the same queues one samples; another goes on within half a minute when it has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ...core import Client, Queue, RsmqError
 from ...core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound, RedisFailure
 from ...core.keys import worker_key
 from ...core.log_lines import get_logger
-from ...core.stats.counters import sample
+from ...core.stats.counters import claim_samples, sample
 from ...core.texts import counted
 from ...core.transport.backoff import LONGEST_WAIT_S, ReconnectBackoff
 from ...core.transport.client import raise_or_return
@@ -313,12 +314,19 @@ class DepthSampler:
         #: The position of the next queue, and when the next round begins.
         self._at = 0
         self._next_round_at = 0.0
+        # Until shortly before the next round: whoever comes first then has it.
+        slices = -(-len(names) // SAMPLED_AT_A_TIME)
+        claimed_s = max(SAMPLE_EVERY_S, slices * SLICE_EVERY_S) - SLICE_EVERY_S
+        self._claim = claim_samples(client.namespace, names, for_ms=int(claimed_s * 1000))
 
     def sample_slice(self, living: Sequence[str] = ()) -> Exchanges[float]:
         """Sample the depths of the next queues and return the number of seconds until the next slice."""
         began_at = time.monotonic()
         if self._at == 0:
             self._next_round_at = began_at + SAMPLE_EVERY_S
+            (is_ours,) = yield [self._claim]
+            if is_ours is False:  # after an error, too many samples are better than none
+                return SAMPLE_EVERY_S
         part = self._names[self._at : self._at + SAMPLED_AT_A_TIME]
         at_s = self._now_ms() / 1000
         replies = yield [sample(self._client.namespace, name, at_s=at_s) for name in part]
