@@ -14,7 +14,8 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from itertools import zip_longest
+from typing import TypeVar
 
 from ...core import Client, Message, RsmqError, SettleResult
 from ...core.errors import RedisFailure
@@ -38,6 +39,8 @@ DEAD_AFTER_S = 30.0
 HEARTBEAT_EVERY_S = 5.0
 #: Interval of checks for undelivered messages that no lost reply gave a reason for.
 UNDELIVERED_EVERY_S = 30.0
+#: Batches of messages whose leases are renewed in one step.
+RENEWED_AT_A_TIME = 20
 _SILENCE_MS = round(DEAD_AFTER_S * 1000)
 
 
@@ -71,36 +74,40 @@ def read_inflight(client: Client, inflight_key: str) -> list[InflightEntry]:
             return holds
 
 
-def held_queues(inflight_key: str) -> Call[list[str]]:
-    """Return the call that reads the names of the queues from which a worker holds messages."""
-    return Call("tasks/worker/held_queues", (inflight_key,), (), _read_names, repeatable=True)
+def held_batches(inflight_key: str) -> Call[list[str]]:
+    """Return the call that reads which batches of messages a worker holds: fields of its record."""
+    return Call("tasks/worker/held_batches", (inflight_key,), (), _read_names, repeatable=True)
 
 
-def renew_inflight(client: Client, records: Sequence[tuple[str, Sequence[WorkQueue]]]) -> float:
-    """Renew all leases in these records, in as many round trips as the longest one has pages.
+def queues_of(held: Iterable[str]) -> list[str]:
+    """Return the names of the queues of batches, each once."""
+    return list(dict.fromkeys(batch.partition(" ")[2] for batch in held))
+
+
+def renew_inflight(client: Client, records: Sequence[tuple[str, Sequence[str], Sequence[WorkQueue]]]) -> float:
+    """Renew the leases of these batches of each record, in as many round trips as the longest one has parts.
 
     Returns the shortest visibility timeout found, in seconds; infinite when there was none.
     """
-    pages = [(inflight_key, queues, b"0") for inflight_key, queues in records]
     shortest_s = math.inf
-    while pages:
-        replies = client.run_many([_renewal(*page) for page in pages])
-        following = []
-        for (inflight_key, queues, _), reply in zip(pages, replies, strict=True):
-            cursor, shortest_ms = raise_or_return(reply)
-            shortest_s = min(shortest_s, float(shortest_ms) / 1000)
-            if cursor != b"0":
-                following.append((inflight_key, queues, cursor))
-        pages = following
+    for parts in zip_longest(*(_renewals(*record) for record in records)):
+        for reply in client.run_many([part for part in parts if part is not None]):
+            shortest_s = min(shortest_s, raise_or_return(reply) / 1000)
     return shortest_s
 
 
-def _renewal(inflight_key: str, queues: Sequence[WorkQueue], cursor: bytes) -> Call[list[Any]]:
-    keys = (key for each in queues for key in (each.queue.keys.messages, each.queue.keys.settings))
-    words: list[Argument] = [cursor, round(SHORTEST_LEASE_S * 1000)]
-    for each in queues:
-        words += (each.name, each.queue.vt_unit, round(each.lease_s * 1000))
-    return Call("tasks/worker/renew", (inflight_key, *keys), tuple(words), lambda reply: reply, repeatable=True)
+def _renewals(inflight_key: str, held: Sequence[str], queues: Sequence[WorkQueue]) -> Iterator[Call[int]]:
+    """Return calls that renew a few batches each, as they may have many messages, and name only the queues of those."""
+    by_name = {each.name: each for each in queues}
+    known = [batch for batch in held if batch.partition(" ")[2] in by_name]
+    for at in range(0, len(known), RENEWED_AT_A_TIME):
+        part = known[at : at + RENEWED_AT_A_TIME]
+        own = [by_name[name] for name in queues_of(part)]
+        keys = (key for each in own for key in (each.queue.keys.messages, each.queue.keys.settings))
+        words: list[Argument] = [len(own), round(SHORTEST_LEASE_S * 1000)]
+        for each in own:
+            words += (each.name, each.queue.vt_unit, round(each.lease_s * 1000))
+        yield Call("tasks/worker/renew", (inflight_key, *keys), (*words, *part), int, repeatable=True)
 
 
 def _read_names(reply: list[bytes]) -> list[str]:

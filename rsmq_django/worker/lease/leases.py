@@ -22,7 +22,7 @@ from ...core.transport.call import Call
 from ...core.transport.client import raise_or_return
 from ...core.transport.shared_exchanges import Exchanges
 from ..delivery import SHORTEST_LEASE_S, Delivery, WorkQueue
-from .inflight import held_queues, renew_inflight
+from .inflight import held_batches, queues_of, renew_inflight
 
 #: A lease is renewed at a tenth of its length, and while the server is unavailable this is retried as often: at least
 #: eight tenths of a lease are left to survive that time.
@@ -212,8 +212,9 @@ FindQueues = Callable[[str, Iterable[str]], list[WorkQueue]]
 class Renewal:
     """Renews the leases of a supervisor's worker processes on one connection.
 
-    Two round trips for all processes together, for any number of queues: one finds the queues from which they hold
-    messages, one renews. The visibility timeouts of all queues are read by the thousand, to compute how often to renew.
+    Two round trips for all processes together, for any number of queues: one finds the batches of messages that they
+    hold, one renews; more of them for a process that holds more than twenty batches. The visibility timeouts of all
+    queues are read by the thousand, to compute how often to renew.
     While nothing is held, the exchanges are shared with other connections.
     """
 
@@ -236,9 +237,10 @@ class Renewal:
         if time.monotonic() >= self._read_at:
             yield from self._read_lease_times()
         keys = [worker_key(self._client.namespace, worker_id) for worker_id in living]
-        names = yield [held_queues(key) for key in keys]
-        records = [(key, self._find_queues(key, raise_or_return(held))) for key, held in zip(keys, names, strict=True)]
-        shortest_s = renew_inflight(self._client, [record for record in records if record[1]])
+        replies = yield [held_batches(key) for key in keys]
+        held = dict(zip(keys, map(raise_or_return, replies), strict=True))
+        records = [(key, own, self._find_queues(key, queues_of(own))) for key, own in held.items()]
+        shortest_s = renew_inflight(self._client, records)
         self.shortest_s = min(self.shortest_s, shortest_s)
         return self.wait_s
 

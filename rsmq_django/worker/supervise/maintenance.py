@@ -36,7 +36,8 @@ from ..lease.inflight import (
     expire_inflight,
     forget_dead,
     heartbeat_call,
-    held_queues,
+    held_batches,
+    queues_of,
     read_inflight,
 )
 from ..lease.leases import Renewal
@@ -192,8 +193,8 @@ class Maintenance:
         for death in list(self._deaths):
             inflight_key = worker_key(self.client.namespace, death.worker_id)
             try:
-                (names,) = yield [held_queues(inflight_key)]
-                queues = self._work_queues(inflight_key, raise_or_return(names))
+                (held,) = yield [held_batches(inflight_key)]
+                queues = self._work_queues(inflight_key, queues_of(raise_or_return(held)))
                 recover(self.client, queues, death, max_crashes=self._max_crashes, statistics=self._statistics)
             except RedisFailure as error:
                 if time.monotonic() < death.died_at + self._renewal.longest_s:

@@ -277,6 +277,22 @@ def test_leases_are_renewed_for_any_number_of_queues_and_next_to_damaged_ones(
     assert len(exchanges) <= 6  # half of them load scripts
 
 
+def test_each_part_of_a_renewal_reads_only_the_queues_of_its_messages(configure: Configure, server: PrivateServer):
+    names = [f"q{number}" for number in range(300)]
+    configure(**{name: {} for name in names})
+    for batch, name in enumerate(names):
+        held_by("w1", server, name, batch=batch)
+    server.redis.hset("rsmq::worker:w1", "1 long", "x" * 1000)  # the server makes it a hash that is read in pages
+    maintenance = maintenance_of()
+    server.redis.config_resetstat()
+
+    run_exchanges(maintenance.client, maintenance._renewal.renew(["w1"]))
+
+    commands = server.redis.info("commandstats")
+    assert commands["cmdstat_zadd"]["calls"] == 300
+    assert commands["cmdstat_hget"]["calls"] < 2000
+
+
 # -- What is done about one that is dead -------------------------------------------------------------------------------
 
 
@@ -340,7 +356,8 @@ def test_record_of_leases_outlives_the_leases_and_a_renewal_shortens_none(projec
     queues = [work_queue(name) for name in ("default", "mail", "fast")]
     before_ms = now_ms(server)
 
-    assert renew_inflight(get_client(), [("rsmq::worker:w1", queues)]) == SHORTEST_LEASE_S
+    held = ["5 default", "5 mail", "5 fast"]
+    assert renew_inflight(get_client(), [("rsmq::worker:w1", held, queues)]) == SHORTEST_LEASE_S
 
     after_ms = now_ms(server)
     assert server.redis.zscore("rsmq:default", first.id) == long_ms

@@ -19,7 +19,8 @@ from rsmq_django.worker.delivery import WorkQueue
 from rsmq_django.worker.fetch.queues import queue_settings, work_queues_by_client
 from rsmq_django.worker.lease.inflight import (
     expire_inflight,
-    held_queues,
+    held_batches,
+    queues_of,
     read_inflight,
     release_unknown,
     renew_inflight,
@@ -113,7 +114,10 @@ def counted(server: PrivateServer) -> dict[bytes, bytes]:
 def test_queues_of_leased_messages_are_named_once_and_other_fields_are_left_out(client: Client, server: PrivateServer):
     server.redis.hset("rsmq::worker:w", mapping={"1 jobs": "a 1", "2 jobs": "b 1", "3 mail": "c 1", "not a batch": "x"})
 
-    assert sorted(client.run(held_queues("rsmq::worker:w"))) == ["jobs", "mail"]
+    held = client.run(held_batches("rsmq::worker:w"))
+
+    assert sorted(held) == ["1 jobs", "2 jobs", "3 mail"]
+    assert sorted(queues_of(held)) == ["jobs", "mail"]
 
 
 def test_running_message_becomes_ready_later_and_counts_a_crash(
@@ -297,7 +301,8 @@ def test_renewal_by_the_supervisor_skips_messages_leased_by_another_worker(worke
     server.redis.zadd("rsmq:default", {ours.id: (server.redis.time()[0] + 2) * 1000})  # a renewal shortens no lease
     before = dict(server.redis.zrange("rsmq:default", 0, -1, withscores=True))
 
-    assert renew_inflight(worker.client, [("rsmq::worker:dead", worker.queues)]) == 30.0
+    held = worker.client.run(held_batches("rsmq::worker:dead"))
+    assert renew_inflight(worker.client, [("rsmq::worker:dead", held, worker.queues)]) == 30.0
 
     after = dict(server.redis.zrange("rsmq:default", 0, -1, withscores=True))
     assert gone.id.encode() not in after

@@ -1,17 +1,19 @@
--- Renew all leases in a worker's record. The record is read here, in the same step, so that a message that has just been
--- settled is never hidden again.
+-- Renew the leases of some batches in a worker's record. The record is read here, in the same step, so that a message that
+-- has just been settled is never hidden again.
 --
 --   KEYS[1]  hash  messages leased by the worker (parts/strike)
 --   KEYS[2..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies
---   ARGV     cursor of HSCAN ("0" at first); the shortest lease in ms; then per queue, in the order of KEYS: name, "s" or
---            "ms", the unit of its visibility timeout, and the lease in ms if the queue has none
+--   ARGV     number of queues; the shortest lease in ms; then per queue, in the order of KEYS: name, "s" or "ms", the unit
+--            of its visibility timeout, and the lease in ms if the queue has none; then the batches, as held_batches has
+--            them
 --
--- Returns the next cursor ("0" at the end), and the shortest lease of these queues in ms.
+-- Returns the shortest lease of these queues in ms.
 -- A damaged queue is left out: the leases of the others are renewed.
 --#include parts/clock
 --#include parts/units
 local holds, queues, longest_ms, shortest_ms = KEYS[1], {}, 0, nil
-for n = 3, #ARGV, 3 do
+local behind = 3 * tonumber(ARGV[1])
+for n = 3, behind, 3 do
   local messages, settings = KEYS[2 * n / 3], KEYS[2 * n / 3 + 1]
   local stored = redis.pcall("HGET", settings, "vt")
   local lease_ms = type(stored) == "string" and given_or_own_ms(ARGV[n + 1], stored) or tonumber(ARGV[n + 2])
@@ -29,15 +31,13 @@ local function renew(id, receive_count, queue)
   redis.call("ZADD", queue.messages, integer(math.max(tonumber(score), queue.visible_ms)), id)
 end
 
--- A few at a time: a batch may have many messages.
-local page = redis.call("HSCAN", holds, ARGV[1], "COUNT", 5)
-for n = 1, #page[2], 2 do
-  local queue = queues[page[2][n]:match("^%d+ (.+)$")]
-  if queue then
-    for id, receive_count in page[2][n + 1]:gmatch("\n([^\n]+) (%d+)") do
-      renew(id, receive_count, queue)
-    end
+for n = behind + 3, #ARGV do
+  local queue = queues[ARGV[n]:match("^%d+ (.+)$")]
+  for id, receive_count in (queue and redis.call("HGET", holds, ARGV[n]) or ""):gmatch("\n([^\n]+) (%d+)") do
+    renew(id, receive_count, queue)
   end
 end
-redis.call("PEXPIRE", holds, integer(10 * longest_ms + 60000))
-return {page[1], shortest_ms or -1}
+-- Batches of other calls may have longer leases.
+local keep_ms = 10 * longest_ms + 60000
+if redis.call("PTTL", holds) < keep_ms then redis.call("PEXPIRE", holds, integer(keep_ms)) end
+return shortest_ms or -1
