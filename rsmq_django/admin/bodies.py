@@ -73,14 +73,15 @@ def _shown(body: bytes, seal: Seal, *, task: str, longest: int | None, is_cut: b
     return ShownBody("text", [Piece("other", visible(redacted_text(text, task=task, is_cut=is_cut)))], is_cut, seal)
 
 
-def preview(body: bytes, task: str, *, is_cut: bool) -> str:
-    """Return the beginning of a body on one line; for a signed body, of the signed content."""
+def preview(body: bytes, task: str, *, size_bytes: int) -> str:
+    """Return the beginning of a body of this size on one line; for a signed body, of the signed content."""
+    is_cut = len(body) < size_bytes
     found = seal_of(body, is_cut=is_cut)
     if found.seal == "signed":
         body, is_cut = found.body, found.is_cut
     text = as_text(body, len(body) if not is_cut else max(len(body) - 3, 0))
     if text is None:
-        return _("%(size)d bytes of binary data") % {"size": len(body)}
+        return _("%(size)d bytes of binary data") % {"size": size_bytes}
     if is_json(text):
         parts = pieces(text, task=task, is_cut=is_cut)
         text = "".join(part if kind != "space" else " " for kind, part in parts)
@@ -130,4 +131,4 @@ def body_cell(body: bytes, size_bytes: int, *, is_shown: bool) -> BodyCell:
     size = as_size(size_bytes)
     if not is_shown or (size_bytes and not body):
         return BodyCell(size, is_too_large=is_shown)
-    return BodyCell(size, preview(body[:PREVIEW_BYTES], "", is_cut=size_bytes > PREVIEW_BYTES), shown(body))
+    return BodyCell(size, preview(body[:PREVIEW_BYTES], "", size_bytes=size_bytes), shown(body))

@@ -54,7 +54,7 @@ def arguments_of(message: Message) -> str:
     try:
         call = redacted_call(decode(seal_of(stored.body, is_cut=_is_cut(message)).body, message_id=stored.id))
     except Unreadable:  # not a call, or only its beginning was read
-        return preview(stored.body, message.task, is_cut=_is_cut(message))
+        return preview(stored.body, message.task, size_bytes=message.size_bytes or 0)
     parts = [_argument(name, value) for name, value in (*call.args, *call.kwargs.items())]
     return one_line(", ".join(parts)) if parts else _("no arguments")
 

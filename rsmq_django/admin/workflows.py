@@ -217,7 +217,7 @@ def _row(record: MemberRecord, may_view_body: bool) -> MemberRow:
         record.number,
         record.task_id or record.failed_task_id,
         state,
-        preview(record.value, "", is_cut=record.value_bytes > len(record.value)) if is_shown else "",
+        preview(record.value, "", size_bytes=record.value_bytes) if is_shown else "",
         visible(failure.task) if failure else "",
         visible(failure.error or failure.reason) if failure else "",
         one_line(as_safe_text(failure.message), 300) if failure and may_view_body else "",

@@ -42,6 +42,13 @@ def test_pages_continue_across_queues(browser: Browser, mail: Queue, dead: Queue
     assert shown == ids + more
 
 
+@pytest.mark.parametrize("size", [100, 5000])
+def test_a_binary_body_has_its_whole_size(browser: Browser, mail: Queue, size: int):
+    mail.send(b"\xff" * size)
+
+    assert f"{size} bytes of binary data" in text_of(browser.get(MESSAGES))
+
+
 def test_one_queue_can_be_chosen(browser: Browser, mail: Queue, dead: Queue):
     mail.send_many([b"x"] * 3)
     dead.send(b"y")

@@ -83,7 +83,7 @@ def test_no_secret_in_json_whole_or_cut(value: Any, data: st.DataObject):
 
     assert CANARY not in json.dumps(redacted_value(value))
     assert CANARY not in shown(body).text and CANARY not in shown(body, longest=length).text
-    assert CANARY not in preview(body[:length], "", is_cut=length < len(body))
+    assert CANARY not in preview(body[:length], "", size_bytes=len(body))
 
 
 @pytest.mark.usefixtures("project")

@@ -50,10 +50,10 @@ def test_secret_arguments_are_hidden_however_they_travel(body: bytes):
     for sent in (body, signed(body), json.dumps({"signature": "00", "signed": body.decode()}).encode()):
         assert CANARY not in shown(sent).text and HIDDEN in shown(sent).text
         assert CANARY not in shown(sent, longest=None).text, "the download"
-        assert CANARY not in preview(sent, "", is_cut=False)
+        assert CANARY not in preview(sent, "", size_bytes=len(sent))
         for length in range(1, len(sent)):
             assert CANARY not in shown(sent, longest=length).text
-            assert CANARY not in preview(sent[:length], "", is_cut=True)
+            assert CANARY not in preview(sent[:length], "", size_bytes=len(sent))
 
 
 def test_other_arguments_are_shown():

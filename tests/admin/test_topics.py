@@ -106,6 +106,12 @@ def test_bodies_are_shown_only_to_users_who_may_see_them(browser_of: Callable[..
     assert b"order&quot;" not in page.content and "Set…" not in text_of(page)
 
 
+def test_a_binary_body_has_its_whole_size(browser: Browser, orders: Topic):
+    orders.publish(b"\xff" * 5000)
+
+    assert "5000 bytes of binary data" in text_of(browser.get(PAGE))
+
+
 def test_keys_are_shown_only_to_users_who_may_see_bodies(
     browser: Browser, browser_of: Callable[..., Browser], orders: Topic
 ):
