@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.queue.bulk import Job
 from ..core.topic import Topic
-from .bulk import BulkSender, read_job, resume
+from .bulk import BulkSender, read_job, resume, unfinished_jobs
 from .columns import Rows
 from .config import JobConfig
 from .delta import Table
@@ -19,6 +19,7 @@ from .lock import RunLock
 from .log import NO_LIMIT, Offsets
 from .options import Options
 from .schemas import archived_topic
+from .server import Server
 from .session import batch_options
 from .topic_log import TopicLog
 from .transfer import StreamTransfer, Transferred
@@ -73,33 +74,45 @@ def restore_topic(config: JobConfig, name: str, *, into: str, dry_run: bool) -> 
 
     They get new indexes and times. A restore into this topic that has begun to publish, and ended there or still runs,
     is completed instead, with the messages that the table had then. Raises PipelineError for a topic that has messages,
-    or was restored before.
+    was restored before, or is being restored from another archive.
     """
     table = config.find_lake().open(archived_topic(name))
     result = Restored(sum(file.rows for file in table.files))
     if not result.known:
         raise PipelineError(f"the lake {config.lake} has no messages of topic {name!r}; archive it first")
     # Of one name for any number of rows: of two restores at once, one begins to publish, and the other continues it.
-    job = f"restore-{_digest(table, into)}"
+    job = f"{_restores_into(into)}{_digest(table.identity)}"
     options = Options.read(config.options(kind="topic", topic=into, job=job))
     server = options.server()
     try:
         state = read_job(server, Job(config.namespace, job)).get("state")
         if state == "publishing":
             result.sent = 0 if dry_run else resume(server, job)
-        elif state == "done" or server.run(Topic(into, server.client).status_call()).length:
-            why = "was restored from this archive before" if state == "done" else "has messages"
-            raise PipelineError(f"topic {into!r} {why}; restore into another topic")
-        elif not dry_run:
-            result.sent = _send(BulkSender(options, ("body", "key", "headers")), table, config.lake)
+            return result
+        if state == "done":
+            raise PipelineError(f"topic {into!r} was restored from this archive before; restore into another topic")
+        _check_empty(server, into, job)
+        if not dry_run:
+            result.sent = _send(BulkSender(options, ("body", "key", "headers")), table, server)
     finally:
         server.close()
     return result
 
 
-def _send(sender: BulkSender, table: Table, place: str) -> int:
+def _check_empty(server: Server, into: str, job: str) -> None:
+    """Raise PipelineError for a topic that has messages, or gets those of another job."""
+    if any(each.startswith(_restores_into(into)) and each != job for each in unfinished_jobs(server)):
+        why = "is being restored from another archive; complete that first, or restore into another topic"
+        raise PipelineError(f"topic {into!r} {why}")
+    if server.run(Topic(into, server.client).status_call()).length:
+        raise PipelineError(f"topic {into!r} has messages; restore into another topic")
+
+
+def _send(sender: BulkSender, table: Table, server: Server) -> int:
     try:
         staged = sender.stage(_messages(table), attempt="0.0")
+        if not read_job(server, Job(server.namespace, sender.job)):  # else another restore of this archive has begun
+            _check_empty(server, sender.options.topic, sender.job)
     except BaseException:
         sender.abort()
         raise
@@ -145,6 +158,10 @@ def _apart(spans: Mapping[dt.date, tuple[int, int]]) -> list[set[dt.date]]:
     return groups
 
 
-def _digest(table: Table, into: str) -> str:
-    """Return a name for restores of this table into this topic."""
-    return hashlib.sha256(f"{into}\n{table.identity}".encode()).hexdigest()[:32]
+def _restores_into(into: str) -> str:
+    """Return the beginning of the names of jobs that restore into this topic."""
+    return f"restore-{_digest(into)}-"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

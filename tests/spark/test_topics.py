@@ -48,10 +48,10 @@ def topic(client: Client) -> Topic:
 
 @pytest.fixture
 def archive(config: JobConfig) -> Callable[..., Transferred]:
-    """Archive the topic `orders` without a lock, and return the result."""
+    """Archive a topic without a lock, and return the result."""
 
-    def run(**source: str) -> Transferred:
-        job = topic_transfer(PlainSpark(), JobConfig(lake=config.lake, source=SMALL | source), "orders")
+    def run(name: str = "orders", **source: str) -> Transferred:
+        job = topic_transfer(PlainSpark(), JobConfig(lake=config.lake, source=SMALL | source), name)
         job.run(job.log.newest_ids())
         return job.result
 
@@ -355,6 +355,51 @@ def test_two_restores_at_once_publish_once_although_more_was_archived_between_th
     assert [first.sent, seconds[0].sent] == [25, 25]
     with pytest.raises(PipelineError, match="'copy' was restored from this archive before; restore into another topic"):
         restore_topic(config, "orders", into="copy", dry_run=False)
+
+
+def test_another_archive_is_refused_where_a_restore_has_begun_to_publish(
+    archive, config: JobConfig, topic: Topic, client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    publish(topic, 5)
+    Topic("users", client).publish("other")
+    archive()
+    archive("users")
+    with monkeypatch.context() as died:
+        died.setattr("rsmq_django.spark.bulk.publish", lambda *_args, **_more: 0)
+        restore_topic(config, "orders", into="copy", dry_run=False)
+
+    for dry_run in (True, False):
+        with pytest.raises(PipelineError, match="'copy' is being restored from another archive; complete that first"):
+            restore_topic(config, "users", into="copy", dry_run=dry_run)
+
+    assert restore_topic(config, "users", into="others", dry_run=False).sent == 1
+    assert restore_topic(config, "orders", into="copy", dry_run=False).sent == 5
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["that has ended", "that still publishes"])
+def test_restore_does_not_publish_behind_that_of_another_archive(
+    archive, config: JobConfig, topic: Topic, client: Client, server: PrivateServer, monkeypatch: Any, ends: bool
+):
+    publish(topic, 5)
+    Topic("users", client).publish("other")
+    archive()
+    archive("users")
+    messages = topics._messages
+
+    def other_meanwhile(table: Table) -> Any:
+        monkeypatch.setattr(topics, "_messages", messages)
+        with monkeypatch.context() as died:
+            if not ends:
+                died.setattr("rsmq_django.spark.bulk.publish", lambda *_args, **_more: 0)
+            restore_topic(config, "users", into="copy", dry_run=False)
+        return messages(table)
+
+    monkeypatch.setattr(topics, "_messages", other_meanwhile)
+    with pytest.raises(PipelineError, match="'copy' (has messages|is being restored)"):
+        restore_topic(config, "orders", into="copy", dry_run=False)
+
+    assert Topic("copy", client).status().length == ends
+    assert restore_topic(config, "orders", into="other-copy", dry_run=False).sent == 5
 
 
 def test_messages_keep_their_order_when_a_clock_was_set_back_over_midnight(config: JobConfig, client: Client):
