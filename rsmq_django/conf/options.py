@@ -206,6 +206,11 @@ CONNECTION_OPTIONS = Rule(
 # -- Reading -------------------------------------------------------------------------------------------------
 
 
+#: Options of other packages for what is in the URL here.
+PARTS_OF_URL = ("DB", "HOST", "LOCATION", "PASSWORD", "PORT", "USERNAME")
+PART_OF_URL = "It is a part of URL: redis://user:password@host:6379/0."
+
+
 class OptionReader:
     """Reads tables of options: returns valid values and notes problems.
 
@@ -233,7 +238,8 @@ class OptionReader:
         for key in table:
             if key not in known:
                 said = f"{where} has an unknown option {shown(key)}"
-                self.note(self._unknown_id, said, nearest(key, known))
+                is_part = "URL" in known and str(key).upper() in PARTS_OF_URL
+                self.note(self._unknown_id, said, PART_OF_URL if is_part else nearest(key, known))
 
     def options(self, section: type[T], given: object, where: str, **fixed: Any) -> T:
         """Return a section. `fixed` has fields without an option, and defaults that depend on the place."""

@@ -11,7 +11,7 @@ import select
 import signal
 import time
 
-from django.db import Error, connections
+from django.db import Error, ProgrammingError, connections
 
 from ..conf.settings import get_settings
 from ..core.log_lines import get_logger
@@ -82,8 +82,15 @@ def relay_until(stop: StopRequest) -> None:
             failures += 1
             if time.monotonic() - logged_at >= LOG_EVERY_S:
                 logged_at = time.monotonic()
-                logger.error("outbox: %s Trying again until it works.", str(error).strip().rstrip(".") + ".")
+                logger.error("outbox: %s Trying again until it works.", said(error))
             select.select(stop.watched, [], [], wait_s)
+
+
+def said(error: Error) -> str:
+    """Return the text of an error of the database, with a remedy for missing tables."""
+    text = str(error).strip().rstrip(".") + "."
+    is_missing = isinstance(error, ProgrammingError) or "no such table" in text  # SQLite has another error for it
+    return f"{text} If its tables are missing, run `manage.py migrate`." if is_missing else text
 
 
 class RelayProcess:

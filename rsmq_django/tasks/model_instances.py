@@ -87,5 +87,6 @@ class InstanceConverter:
         except ValidationError:
             key = None
         if key is None:
-            raise WrongValue.text(f'must be a {self.kind.__name__}, or its name like "{self._label}:7"')
+            ways = f'its key if that is a number, or its name like "{self._label}:7"'
+            raise WrongValue.text(f"must be a row of {self.kind.__name__}, {ways}")
         return key

@@ -44,6 +44,13 @@ def test_an_unknown_option_gets_the_nearest_right_spelling(value: object, unknow
     assert problem.hint == f"Did you mean {meant!r}?"
 
 
+@pytest.mark.parametrize("word", ["LOCATION", "HOST", "port", "DB", "PASSWORD", "USERNAME"])
+def test_parts_of_an_address_lead_to_the_url(word: str):
+    problem = the_problem({"CONNECTIONS": {"default": {"URL": "redis://h", word: "x"}}})
+
+    assert problem.hint == "It is a part of URL: redis://user:password@host:6379/0."
+
+
 def test_an_option_that_resembles_nothing_gets_the_list_of_options():
     problem = the_problem({**SERVER, "WORKER": {"Q": 1}})
 

@@ -7,8 +7,9 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from django.db import DatabaseError, OperationalError, connection
 
-from rsmq_django.outbox.relay_process import StopRequest
+from rsmq_django.outbox.relay_process import StopRequest, said
 
 
 @pytest.fixture
@@ -39,3 +40,12 @@ def test_process_ends_when_its_supervisor_ends(handlers_stay: None):
 
     assert (before, stop.is_made) == (False, True)
     os.close(lifeline)
+
+
+@pytest.mark.django_db
+def test_missing_table_is_explained():
+    with pytest.raises(DatabaseError) as error:
+        connection.cursor().execute("SELECT 1 FROM nowhere")
+
+    assert said(error.value).endswith(". If its tables are missing, run `manage.py migrate`.")
+    assert said(OperationalError("the server is away\n")) == "the server is away."

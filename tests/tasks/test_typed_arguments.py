@@ -569,7 +569,10 @@ def test_a_message_cannot_name_another_class(queues: Kit, got: list[Any], name: 
     User.objects.create(pk=1, username="ada")
     promote = promoting(got)
 
-    with pytest.raises(TypeError, match=r"argument 'user' must be a User, or its name like \"auth\.user:7\""):
+    with pytest.raises(
+        TypeError,
+        match=r"argument 'user' must be a row of User, its key if that is a number, or its name like \"auth\.user:7\"",
+    ):
         promote.enqueue(name)
     ensure_queue("default").send(json.dumps({"task": promote.module_path, "args": [name]}))
     queues.run()

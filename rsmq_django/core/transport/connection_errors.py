@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import redis
 
 from ..errors import ConnectionFailed, DatabaseNotFound, OutcomeUnknown, PermissionDenied, RedisFailure, ServerRefused
-from .factories import database_of, masked
+from .factories import USER_ALONE, database_of, masked
 from .handshake import CredentialsFailed
 from .packing import Reply
 from .tls import tls_remedy
@@ -21,8 +21,10 @@ def not_connected(url: str, error: Exception) -> RedisFailure:
     if isinstance(error, CredentialsFailed):
         return ConnectionFailed(f"cannot connect to {where}: {error}; nothing was sent")
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.NoPermissionError)):
+        hint = "; a password without a user is written redis://:password@host" if USER_ALONE.search(url) else ""
         return PermissionDenied(
             f"{where} refused the user or password ({error}); correct them in the URL, or in the credential provider"
+            f"{hint}"
         )
     if isinstance(error, redis.BusyLoadingError):
         return ServerRefused(f"{where} is still loading its data; try again in a moment")

@@ -31,9 +31,13 @@ _KEEPALIVE = {
 }
 
 
+#: A user without a password: mostly a password in the place of the user.
+USER_ALONE = re.compile(r"//[^:@?]+@")
+
+
 def masked(url: str) -> str:
     """Return the URL with its password replaced, for people and logs."""
-    hidden = re.sub(r"(//[^/@:]*):.*@", r"\1:***@", url)
+    hidden = re.sub(r"(//[^/@:]*):.*@", r"\1:***@", USER_ALONE.sub("//***@", url))
     return re.sub(r"([?&](?:sentinel_)?(?:ssl_)?password=)[^&]*", r"\1***", hidden, flags=re.IGNORECASE)
 
 

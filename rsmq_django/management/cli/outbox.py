@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 from django.conf import settings
-from django.db import Error, OperationalError, ProgrammingError
+from django.db import Error
 from django.db.models import Count, Max, Min, Q
 from django.utils import timezone
 
@@ -22,7 +22,7 @@ from ...conf.timetable import in_words
 from ...core.texts import counted
 from ...outbox.models import WAITING, InboxEntry, OutboxMessage
 from ...outbox.relay import Relay, prune
-from ...outbox.relay_process import StopRequest, relay_until
+from ...outbox.relay_process import StopRequest, relay_until, said
 from ...outbox.writing import outbox_database
 
 
@@ -33,11 +33,8 @@ class OutboxGroup(RsmqctlGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except (OperationalError, ProgrammingError) as error:  # raised by the drivers for a missing table
-            hint = "If its tables are missing, run `manage.py migrate`"
-            raise Failed("databaseError", f"{str(error).strip().rstrip('.')}. {hint}") from error
         except Error as error:
-            raise Failed("databaseError", str(error).strip()) from error
+            raise Failed("databaseError", said(error).rstrip(".")) from error
 
 
 @click.group(cls=OutboxGroup)

@@ -127,6 +127,8 @@ def texts(error: BaseException) -> str:
         f"unix:///nowhere/s?db=0&password={SECRET}",
         f"redis://127.0.0.1:1/0?username=ann&password={SECRET}",
         f"redis://ann:p@ss:{SECRET}@127.0.0.1:1/0",
+        f"redis://{SECRET}@127.0.0.1:1/0",
+        f"unix://{SECRET}@/nowhere/s",
     ],
 )
 def test_password_is_never_shown(url: str):
@@ -165,6 +167,13 @@ def test_wrong_password_is_refused_without_being_shown(server: PrivateServer, qu
 
     assert "wr0ng" not in texts(refusal.value)
     assert queue.attributes().messages == 0
+
+
+def test_password_in_the_place_of_the_user_is_explained(server: PrivateServer, queue: Queue, user: str):
+    wrong = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{SECRET}@"), timeout_s=15)))
+
+    with pytest.raises(PermissionDenied, match=r"a password without a user is written redis://:password@host"):
+        wrong.send(b"x")
 
 
 async def test_wrong_password_is_refused_in_async_calls_too(server: PrivateServer, queue: Queue, user: str):
