@@ -166,6 +166,21 @@ def test_after_a_wait_in_vain_there_is_none_for_a_while(
     assert (waits(primary) - before, status(primary, namespace, task_id)) == (0, "SUCCESSFUL")
 
 
+def test_unconfirmed_outcomes_are_a_line_a_minute(
+    use: Use, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    use(NO_TIME)
+    noted = queue_source(new_worker())._confirmation
+    assert noted is not None
+
+    for _ in range(3):
+        noted.note("0 of 1 replica")
+    noted._log_at -= confirmation.LOG_EVERY_S
+    noted.note("0 of 1 replica")
+
+    assert caplog.text.count("not confirmed") == 2
+
+
 def test_worker_says_when_outcomes_are_confirmed_again(
     use: Use,
     double: Task,

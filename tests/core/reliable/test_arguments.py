@@ -198,3 +198,9 @@ def test_full_server_takes_no_push_and_lets_everything_be_drained(jobs: Reliable
 
     assert [message.body for message in jobs.messages("delayed")] == [b"e"]
     assert jobs.statistics().depth.total_sent == 6
+
+
+def test_pop_takes_from_a_hundred_queues(jobs: ReliableQueue):
+    jobs.push("a")
+
+    assert len(jobs.pop(1, 0, *[f"q{number}" for number in range(99)])) == 1

@@ -517,6 +517,20 @@ def test_worker_reads_only_the_topics_that_it_was_given():
     assert make_topic_sources([], context) == []
 
 
+def test_group_sends_heartbeats_as_long_as_it_holds_a_call():
+    topic_task("orders", group="billing", consumers=2)(print)
+    get_topic("orders").publish("a", "b")
+    source = topic_source()
+    one, other = (source.exchange(1, at_most=1) for _ in range(2))
+    state = consumer_of(source)
+
+    state.over([each.batch for each in one])
+    assert state.beat_at < math.inf
+
+    state.over([each.batch for each in other])
+    assert state.beat_at == math.inf
+
+
 def test_reconnect_wait_is_a_tenth_of_the_shortest_lease_while_messages_are_held(
     configure: Configure, server: PrivateServer
 ):
