@@ -36,8 +36,8 @@ class Unique:
     for `window_s` seconds from the first call, regardless of its outcome.
 
     `mode`: "reject" (default) drops the new call: its result is that of the existing call. "replace" replaces an
-    existing call that has not started, and drops the new call while it runs. "debounce" does the same and delays each
-    call by `window_s`, so that only the last of a burst runs, after `window_s` without a new call, or `max_wait_s`
+    existing call that no worker has received yet, and drops the new call later. "debounce" does the same and delays
+    each call by `window_s`, so that only the last of a burst runs, after `window_s` without a new call, or `max_wait_s`
     after the first call. A member of a workflow is not replaced: the new call is dropped.
     """
 
