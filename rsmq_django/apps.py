@@ -19,7 +19,8 @@ class RsmqConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the system checks."""
-        from .checks import TAG, check_durability, check_project
+        from .checks import TAG, check_cache_databases, check_durability, check_project
 
         register(check_project, TAG)
+        register(check_cache_databases, TAG, deploy=True)
         register(check_durability, TAG, deploy=True)

@@ -6,8 +6,10 @@ docs/reference/settings.md explains every id.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 import redis
 from django.apps import AppConfig, apps
@@ -19,14 +21,14 @@ from django.utils.module_loading import autodiscover_modules
 from django.utils.version import get_version_tuple
 
 from .conf.caches import cache_url
-from .conf.options import nearest, shown
+from .conf.options import URL, nearest, shown
 from .conf.problem_ids import UNKNOWN_CONNECTION
 from .conf.sections import ADMINS
 from .conf.settings import ConnectionSettings, PipelineSettings, Settings, read_settings
 from .conf.timetable import can_read_cron
 from .core import RsmqError
 from .core.errors import InvalidValue
-from .core.transport.factories import has_credentials, service_of
+from .core.transport.factories import database_of, has_credentials, service_of
 from .core.transport.handshake import find_provider
 from .live.durability import shortfalls
 from .tasks.task_modules import unimported_modules
@@ -330,6 +332,39 @@ def check_tracing(settings: Settings) -> Iterator[CheckMessage]:
     if settings.tracing.enabled and find_spec("opentelemetry") is None:
         said = "RSMQ['TRACING'] is enabled, but OpenTelemetry is not installed: nothing is traced."
         yield checks.Warning(said, hint="pip install 'rsmq-django[otel]', or disable it.", id="rsmq.W040")
+
+
+# -- With `manage.py check --deploy` ---------------------------------------------------------------------------------
+
+
+def check_cache_databases(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """Warn of connections to the database of a cache, because clear() of Redis caches deletes the whole database."""
+    settings, problems = read_settings(getattr(django_settings, "RSMQ", None))
+    return [] if problems else [*_check_cache_databases(settings)]
+
+
+def _check_cache_databases(settings: Settings) -> Iterator[CheckMessage]:
+    caches: dict[tuple[str, int], str] = {}
+    for alias in django_settings.CACHES:
+        with suppress(ImproperlyConfigured):  # it is not in Redis
+            caches.setdefault(_database_of(cache_url(alias)), alias)
+    for connection in settings.own_connections.values():
+        place = _place(connection)
+        cache = caches.get(_database_of(place)) if URL.accepts(place) else None
+        if cache is not None:
+            said = (
+                f"The connection {connection.alias!r} uses the database of CACHES[{cache!r}], whose clear() empties it."
+            )
+            hint = "Give it a URL with another database or server, or never clear that cache and silence this check."
+            yield checks.Warning(said, hint=hint, id="rsmq.W010")
+
+
+def _database_of(url: str) -> tuple[str, int]:
+    """Return the server and the number of the database in a valid URL."""
+    parts = urlsplit(url)
+    is_tcp = parts.scheme in ("redis", "rediss")
+    server = f"{parts.hostname}:{parts.port or 6379}" if is_tcp else parts.netloc.rpartition("@")[2] + parts.path
+    return server, database_of(url)
 
 
 # -- Questions to servers, with `manage.py check --deploy` -----------------------------------------------------------

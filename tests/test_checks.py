@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
 from rsmq_django import checks as rsmq_checks
-from rsmq_django.checks import check_redis_version
+from rsmq_django.checks import check_cache_databases, check_project, check_redis_version
 from rsmq_django.conf import settings as conf
 from rsmq_django.conf.options import option_rules
 from rsmq_django.conf.settings import get_settings
@@ -455,6 +455,36 @@ def test_two_connections_to_the_same_namespace_are_a_warning(settings, one, othe
 
     assert (same.id, same.level) == ("rsmq.W002", checks.WARNING)
     assert different == []
+
+
+@pytest.mark.parametrize(
+    ("connection", "location"),
+    [
+        ({"CACHE": "other"}, "redis://h/0"),
+        ({"URL": "redis://user:secret@h:6379"}, "redis://h/0"),
+        ({"URL": "unix:///run/redis.sock?db=2"}, "unix:///run/redis.sock?db=2"),
+    ],
+)
+def test_a_connection_to_the_database_of_a_cache_is_a_warning_at_a_deployment(settings, connection, location):
+    redis = "django.core.cache.backends.redis.RedisCache"
+    local = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    settings.CACHES = {"default": local, "other": {"BACKEND": redis, "LOCATION": location}}
+    settings.RSMQ = {"CONNECTIONS": {"default": connection}}
+
+    (message,) = check_cache_databases(None)
+
+    assert (message.id, message.level) == ("rsmq.W010", checks.WARNING)
+    assert "CACHES['other']" in message.msg and "secret" not in message.msg
+    assert check_project(None) == []
+
+
+@pytest.mark.parametrize("url", ["redis://h/1", "redis://h:6380/0", "unix:///run/redis.sock"])
+def test_a_connection_to_another_database_than_that_of_a_cache_is_none(settings, url):
+    redis = "django.core.cache.backends.redis.RedisCache"
+    settings.CACHES = {"default": {"BACKEND": redis, "LOCATION": "redis://h/0"}}
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": url}}}
+
+    assert check_cache_databases(None) == []
 
 
 def test_a_visibility_timeout_of_zero_is_a_warning(settings):
