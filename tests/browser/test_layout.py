@@ -146,6 +146,33 @@ def test_a_long_name_of_a_column_does_not_cover_the_next_row(root: Visitor, dead
     assert cell.evaluate(height) > before + 20
 
 
+#: How far the filter button is below the last field, and whether it is level with that field.
+PLACE_OF_FILTER_BUTTON = """() => {
+  const button = document.querySelector('.rsmq-filters input[type=submit]').getBoundingClientRect();
+  const fields = document.querySelectorAll('.rsmq-filters .rsmq-filter:not(.rsmq-actions)');
+  const last = fields[fields.length - 1];
+  const field = last.querySelector('input, select').getBoundingClientRect();
+  return [button.top - last.getBoundingClientRect().bottom, Math.abs(button.top - field.top) < 2];
+}"""
+
+
+def test_the_button_of_filters_is_beside_the_fields_or_right_below_them(root: Visitor, mail: Queue):
+    for path in ("/admin/rsmq/run/", "/admin/rsmq_pipeline/failuregroup/?span=12w"):
+        root.open(path)
+        places = {}
+        for width in range(390, 1400, 10):
+            root.page.set_viewport_size({"width": width, "height": 900})
+            below, is_beside = root.page.evaluate(PLACE_OF_FILTER_BUTTON)
+            places[width] = "beside" if is_beside else "below" if 0 <= below < 20 else f"{below} px below"
+        assert set(places.values()) == {"beside", "below"}, places
+
+        root.page.set_viewport_size({"width": 2400, "height": 900})
+        root.page.locator(".rsmq-filter").first.evaluate(
+            "(field) => { field.insertAdjacentHTML('beforeend', '<span class=rsmq-bad>Wrong</span>'); }"
+        )
+        assert root.page.evaluate(PLACE_OF_FILTER_BUTTON)[1], "also beside a field with an error"
+
+
 def pale_texts(visitor: Visitor) -> list[str]:
     """Return the texts that can hardly be read, in light and in dark."""
     found = []
