@@ -238,9 +238,9 @@ def counters_key(namespace: str, name: str, span_s: int, begins_s: int) -> str:
     return f"{namespace}::stats:{name}:{span_s}:{begins_s}"
 
 
-def empty_times_key(namespace: str, name: str) -> str:
-    """Return the key of the sorted set of times in which a queue stayed empty; core/stats/counters.py explains it."""
-    return f"{namespace}::stats:{name}:empty"
+def unchanged_times_key(namespace: str, name: str) -> str:
+    """Return the key of the sorted set of times in which a queue did not change; core/stats/counters.py explains it."""
+    return f"{namespace}::stats:{name}:unchanged"
 
 
 def sampling_key(namespace: str, digest: str) -> str:

@@ -9,8 +9,10 @@ Fields: `succeeded:{task}` and the other COUNTERS; `wait:{bucket}:{task}` and `r
 them, with their sums in `wait_us:{task}` and `run_us:{task}`; `=ready` and similar fields are samples of the queue's
 depth; `@{worker}` is the number of the last report of a worker.
 
-A queue that stays empty has no samples, as there may be thousands of them. Its times without messages are in
-`{ns}::stats:{queue}:empty`: "begin sent received" -> end, with the totals of that time; see parts/empty.lua.
+A queue that stays empty has no samples, as there may be thousands of them, nor has one whose messages stay ready, such
+as dead letters. These times are in `{ns}::stats:{queue}:unchanged`: "begin sent received" -> end, with the totals of
+that time; with messages "begin sent received messages first" -> end, with the time when the first one became visible
+(ms).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from ..keys import counters_key, empty_times_key, queue_keys, sampling_key, totals_key
+from ..keys import counters_key, queue_keys, sampling_key, totals_key, unchanged_times_key
 from ..transport.call import Argument, Call
 from .spans import RESOLUTIONS, ttls
 
@@ -49,7 +51,8 @@ def sample(namespace: str, queue: str, *, at_s: float) -> Call[bool]:
     own, hour = queue_keys(namespace, queue), RESOLUTIONS[-1]
     hour_s = hour.begin_of(at_s)
     before = counters_key(namespace, queue, hour.span_s, hour_s - hour.span_s)
-    keys = (own.messages, own.settings, empty_times_key(namespace, queue), before, *_keys_at(namespace, queue, at_s))
+    times = unchanged_times_key(namespace, queue)
+    keys = (own.messages, own.settings, times, before, *_keys_at(namespace, queue, at_s))
     return Call("stats/counters/sample", keys, (int(at_s), hour_s, *ttls()), bool, True, queue)
 
 

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from ..errors import InvalidValue, RedisFailure, RsmqError
-from ..keys import counters_key, empty_times_key, totals_key
+from ..keys import counters_key, totals_key, unchanged_times_key
 from ..limits import batches
 from ..numbers import read_count, read_whole
 from ..topic.keys import lag_key
@@ -144,7 +144,7 @@ def _series_calls(client: Client, queues: Sequence[str], window: Window) -> Iter
         for key in _keys_of(client.namespace, queue, window):
             yield _read_hash(queue, key)
     for queue in queues:
-        yield _read_empty_times(client.namespace, queue, window)
+        yield _read_unchanged_times(client.namespace, queue, window)
 
 
 def _keys_of(namespace: str, queue: str, window: Window) -> list[str]:
@@ -162,18 +162,18 @@ def _series(
     hashes, times = map(_fields_of, replies[: len(queues) * each]), replies[len(queues) * each :]
     parts = {queue: list(islice(hashes, each)) for queue in queues}
     shown = shown_tasks(parts, known) if task is None else None
-    for queue, empty_times in zip(queues, times, strict=True):
-        _fill_in(window, parts[queue], _or_nothing(empty_times))
+    for queue, unchanged_times in zip(queues, times, strict=True):
+        _fill_in(window, parts[queue], _or_nothing(unchanged_times))
     return {queue: _slots(window, part, task, shown and shown[queue]) for queue, part in parts.items()}
 
 
-def _fill_in(window: Window, hashes: Sequence[Hash], empty_times: Sequence[EmptyTime]) -> None:
-    """Add the samples of a queue that stayed empty to its spans without a sample."""
+def _fill_in(window: Window, hashes: Sequence[Hash], unchanged_times: Sequence[UnchangedTime]) -> None:
+    """Add the samples of a queue that did not change to its spans without a sample."""
     for begins_s, fields in zip(window.spans, hashes, strict=True):
         ends_s = begins_s + window.resolution.span_s
-        found = next((each for each in empty_times if each.begins_s < ends_s and begins_s <= each.ends_s), None)
+        found = next((each for each in unchanged_times if each.begins_s < ends_s and begins_s <= each.ends_s), None)
         if found is not None and "=sent" not in fields:
-            fields |= {"=sent": found.sent, "=received": found.received}
+            fields |= found.sample(ends_s)
 
 
 def _slots(window: Window, hashes: Sequence[Hash], task: str | None, shown: Container[str] | None) -> list[Slot]:
@@ -256,11 +256,11 @@ def read_sums(
     for at in range(0, len(queues), SUMMED_AT_A_TIME):
         portion = queues[at : at + SUMMED_AT_A_TIME]
         exist = _run(client, (_count_hashes(client.namespace, queue, window) for queue in portion))
-        times = _run(client, (_read_empty_times(client.namespace, queue, window) for queue in portion))
+        times = _run(client, (_read_unchanged_times(client.namespace, queue, window) for queue in portion))
         idle = {
             queue: total
-            for queue, number, empty in zip(portion, exist, times, strict=True)
-            if not _or_nothing(number) and (total := _total_of_idle(window, _or_nothing(empty))) is not None
+            for queue, number, unchanged in zip(portion, exist, times, strict=True)
+            if not _or_nothing(number) and (total := _total_of_idle(window, _or_nothing(unchanged))) is not None
         }
         found |= {queue: SeriesSums(total, [0] * len(window.steps)) for queue, total in idle.items()}
         active = [queue for queue in portion if queue not in idle]
@@ -273,15 +273,15 @@ def _count_hashes(namespace: str, queue: str, window: Window) -> Call[int]:
     return Call("EXISTS", tuple(_keys_of(namespace, queue, window)), (), int, True, queue)
 
 
-def _total_of_idle(window: Window, empty_times: Sequence[EmptyTime]) -> Slot | None:
+def _total_of_idle(window: Window, unchanged_times: Sequence[UnchangedTime]) -> Slot | None:
     """Return the sum of a series without counters; None if it needs the series: its totals have changed."""
     total = Slot(window.begins_s, window.ends_s - window.begins_s)
-    if not empty_times:
+    if not unchanged_times:
         return total
-    first = empty_times[0]
-    if len(empty_times) > 1 or not first.begins_s < window.begins_s <= first.ends_s:
+    first = unchanged_times[0]
+    if len(unchanged_times) > 1 or not first.begins_s < window.begins_s <= first.ends_s:
         return None
-    total.sent, total.depth = 0, Depth(total_sent=first.sent, total_received=first.received)
+    total.sent, total.depth = 0, _depth_of(first.sample(window.ends_s))
     return total
 
 
@@ -312,9 +312,9 @@ def moment_calls(
     """
     _check_number(names, "side by side")
     span_s, calls = window.resolution.span_s, {}
-    empty_times = [empty_times_key(namespace, name) for name in names]
+    unchanged_times = [unchanged_times_key(namespace, name) for name in names]
     for begins_s in window.spans:
-        keys = (*(counters_key(namespace, name, span_s, begins_s) for name in names), *empty_times)
+        keys = (*(counters_key(namespace, name, span_s, begins_s) for name in names), *unchanged_times)
         args = (begins_s, begins_s + span_s, *(() if task is None else (task,)))
         read = partial(_read_moment, begins_s, len(names))
         calls[begins_s] = Call("stats/counters/beside", keys, args, read, repeatable=True)
@@ -341,7 +341,7 @@ def together_call(namespace: str, names: Sequence[str], window: Window, begins_s
     _check_number(names, "together")
     step_s = window.resolution.span_s
     keys = [counters_key(namespace, name, step_s, at_s) for at_s in (begins_s, begins_s - step_s) for name in names]
-    keys += [empty_times_key(namespace, name) for name in names]
+    keys += [unchanged_times_key(namespace, name) for name in names]
 
     def read(reply: list[Any]) -> Moment:
         moment = _read_moment(begins_s, 1, reply)
@@ -423,26 +423,37 @@ def _read_hash(subject: str, key: str) -> Call[Hash]:
     return Call("HGETALL", (key,), (), _read_numbers, True, subject)
 
 
-class EmptyTime(NamedTuple):
-    """A time in which a queue stayed empty, and its totals."""
+class UnchangedTime(NamedTuple):
+    """A time in which a queue did not change: its totals, its ready messages, and since when the first one is ready."""
 
     begins_s: int
     sent: int
     received: int
+    messages: int
+    first_ms: int
     ends_s: float
 
+    def sample(self, at_s: float) -> Hash:
+        """Return the fields of a sample at the end of a span."""
+        fields = {"=sent": self.sent, "=received": self.received}
+        if self.messages:
+            oldest_ms = max(0, int(min(at_s, self.ends_s) * 1000) - self.first_ms)
+            fields |= {"=messages": self.messages, "=ready": self.messages, "=oldest_ms": oldest_ms}
+        return fields
 
-def _read_empty_times(namespace: str, queue: str, window: Window) -> Call[list[EmptyTime]]:
+
+def _read_unchanged_times(namespace: str, queue: str, window: Window) -> Call[list[UnchangedTime]]:
     args = (window.spans[0], "+inf", "WITHSCORES")
-    return Call("ZRANGEBYSCORE", (empty_times_key(namespace, queue),), args, _read_times, True, queue)
+    return Call("ZRANGEBYSCORE", (unchanged_times_key(namespace, queue),), args, _read_times, True, queue)
 
 
-def _read_times(reply: list[bytes]) -> list[EmptyTime]:
+def _read_times(reply: list[bytes]) -> list[UnchangedTime]:
     times = []
     for member, ends_s in zip(reply[::2], reply[1::2], strict=True):
-        if re.fullmatch(rb"\d{1,15} \d{1,15} \d{1,15}", member):  # anything else was written by another program
-            begins_s, sent, received = map(int, member.split())
-            times.append(EmptyTime(begins_s, sent, received, float(ends_s)))
+        # Anything else was written by another program.
+        if re.fullmatch(rb"\d{1,15} \d{1,15} \d{1,15}( \d{1,15} \d{1,15})?", member):
+            begins_s, sent, received, messages, first_ms = [*map(int, member.split()), 0, 0][:5]
+            times.append(UnchangedTime(begins_s, sent, received, messages, first_ms, float(ends_s)))
     return times
 
 

@@ -85,16 +85,47 @@ def test_age_of_a_queue_is_that_of_its_first_ready_message(
     assert 5000 <= int(fields[b"=oldest_ms"]) < 65_000 if ready else fields[b"=oldest_ms"] == b"0"
 
 
-def test_queue_that_stays_empty_takes_one_small_key(client: Client, queue: Queue, server: PrivateServer):
+@pytest.mark.parametrize("letters", [0, 3])
+def test_queue_that_stays_as_it_is_takes_one_small_key(
+    client: Client, queue: Queue, server: PrivateServer, letters: int
+):
+    queue.send_many([b"x"] * letters)
     now = time.time()
     for at_s in range(int(now) - 5 * 3600, int(now), 15):
         client.run(sample("rsmq", "jobs", at_s=at_s))
 
     begins = {int(key.rpartition(b":")[2]) for key in server.redis.keys("rsmq::stats:jobs:60:*")}
     assert max(begins) - min(begins) < 3600, "only the first hour has samples"
-    assert server.redis.zcard("rsmq::stats:jobs:empty") == 1
-    assert server.redis.memory_usage("rsmq::stats:jobs:empty") < 300
-    assert 8 * 86_400 < server.redis.ttl("rsmq::stats:jobs:empty") < 9 * 86_400
+    assert server.redis.zcard("rsmq::stats:jobs:unchanged") == 1
+    assert server.redis.memory_usage("rsmq::stats:jobs:unchanged") < 300
+    assert 8 * 86_400 < server.redis.ttl("rsmq::stats:jobs:unchanged") < 9 * 86_400
+
+
+@pytest.mark.parametrize("change", ["sent", "received", "deleted", "delayed"])
+def test_each_change_of_a_queue_with_messages_is_sampled(
+    client: Client, queue: Queue, server: PrivateServer, change: str
+):
+    first, *_ = queue.send_many([b"x"] * 3)
+    now = time.time()
+    for at_s in range(int(now) - 3 * 3600, int(now) - 60, 60):
+        client.run(sample("rsmq", "jobs", at_s=at_s))
+    if change == "sent":
+        queue.send(b"x")
+    elif change == "received":
+        queue.receive(visibility_timeout_s=0)
+    elif change == "deleted":
+        queue.delete(first)
+    else:
+        server.redis.zincrby("rsmq:jobs", 10**9, first)
+
+    client.run(sample("rsmq", "jobs", at_s=now))
+
+    slots = read_series(client, ["jobs"], since_s=now - 120, until_s=now)["jobs"]
+    depth = slots[-1].depth
+    assert depth is not None and slots[0].depth is not None
+    assert slots[0].depth.ready == 3
+    expected = {"sent": (4, 0), "received": (3, 0), "deleted": (2, 0), "delayed": (2, 1)}[change]
+    assert (depth.ready, depth.hidden) == expected
 
 
 def test_times_in_which_a_queue_stayed_empty_are_kept_for_eight_days(
@@ -107,7 +138,7 @@ def test_times_in_which_a_queue_stayed_empty_are_kept_for_eight_days(
         queue.send(b"x")
         queue.pop()
 
-    ends = [end for _, end in server.redis.zrange("rsmq::stats:jobs:empty", 0, -1, withscores=True)]
+    ends = [end for _, end in server.redis.zrange("rsmq::stats:jobs:unchanged", 0, -1, withscores=True)]
     assert [round((now - end) / 86_400) for end in ends] == [9, 3, 1]
 
 

@@ -213,6 +213,24 @@ def test_queue_that_stayed_empty_has_a_depth_and_a_number_of_sent_messages(queue
     assert {slot.depth and slot.depth.total_sent for slot in slots[:-1]} == {3}
 
 
+@pytest.mark.parametrize(("hours", "span_s"), [(2.5, 60), (4, 600), (4, 3600)])
+def test_messages_that_stayed_in_a_queue_are_in_every_slot_and_grow_older(
+    queue: Queue, server: PrivateServer, hours: float, span_s: int
+):
+    now = time.time()
+    server.redis.zadd("rsmq:jobs", dict.fromkeys(queue.send_many([b"x"] * 3), int(now - 5 * HOUR_S) * 1000))
+    sampled(queue, now - 6 * HOUR_S, now)
+
+    since_s = now - hours * HOUR_S
+    slots = read_series(queue.client, [queue.name], since_s=since_s, until_s=now, step_s=span_s)[queue.name]
+
+    depths = [slot.depth for slot in slots if slot.depth is not None]
+    assert [(depth.ready, depth.hidden) for depth in depths] == [(3, 0)] * len(slots)
+    ends_s = [min(slot.begins_s + span_s, now) for slot in slots]
+    ages_s = [depth.oldest_ready_s or 0 for depth in depths]
+    assert ages_s == pytest.approx([end_s - (now - 5 * HOUR_S) for end_s in ends_s], abs=61)
+
+
 def test_time_in_which_nobody_looked_is_not_taken_for_empty(queue: Queue):
     client, now = queue.client, time.time()
     sampled(queue, now - 4 * HOUR_S, now - HOUR_S)
@@ -242,11 +260,14 @@ def test_one_task_is_separated_from_all_others(client: Client, queue: Queue):
 def test_sums_are_those_of_the_series(client: Client):
     now = time.time()
     window = Window.of(now - HOUR_S, now)
-    queues = {name: Queue(name, client) for name in ("never-sampled", "long-idle", "just-idle", "refilled", "busy")}
+    names = ("never-sampled", "long-idle", "just-idle", "refilled", "with-letters", "busy")
+    queues = {name: Queue(name, client) for name in names}
     for queue in queues.values():
         queue.create()
         queue.send(b"x")
         queue.pop()
+    queues["with-letters"].send(b"x")
+    sampled(queues["with-letters"], now - 4 * HOUR_S, now)
     sampled(queues["long-idle"], now - 4 * HOUR_S, now)
     sampled(queues["just-idle"], now - HOUR_S / 2, now)
     sampled(queues["refilled"], now - 4 * HOUR_S, now - HOUR_S / 2)
@@ -267,7 +288,7 @@ def test_sums_are_those_of_the_series(client: Client):
         assert sums[name].ended_by_task == {
             task: [slot.tasks.get(task, Counts()).ended for slot in slots] for task in total.tasks
         }
-    assert [sums[name].total.sent for name in queues] == [None, 0, 0, 1, None]
+    assert [sums[name].total.sent for name in queues] == [None, 0, 0, 1, 0, None]
     assert sum(sums["busy"].ended) == 6
 
 

@@ -2,13 +2,14 @@
 --
 --   KEYS[1]     zset  message id -> time it becomes visible (ms)
 --   KEYS[2]     hash  attributes, counters, bodies
---   KEYS[3]     zset  times in which the queue stayed empty, see parts/empty; expires
+--   KEYS[3]     zset  times in which the queue did not change, see parts/unchanged; expires
 --   KEYS[4]     hash  counters of the hour before the present one
 --   KEYS[5..7]  hash  counters of the present minute, ten minutes and hour; they expire
 --   ARGV   time of the sample and begin of its hour (s); seconds to keep each of the three
 --
--- Totals are those of the last sample, lengths and ages the largest of all samples in that span of time. A queue that is
--- empty, and has the same totals as in the last sample of the hour before, has a longer time in KEYS[3] instead.
+-- Totals are those of the last sample, lengths and ages the largest of all samples in that span of time. A queue that
+-- has the same totals as in the last sample of the hour before, and is empty, or has only ready messages and as many as in
+-- that whole hour, has a longer time in KEYS[3] instead.
 -- Returns 1, or 0 when the queue does not exist.
 --#include parts/clock
 local messages, settings, times, hour_before = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -18,27 +19,32 @@ local attributes = redis.call("HMGET", settings, "vt", "totalsent", "totalrecv")
 if not attributes[1] then return 0 end
 local sent, received = attributes[2] or "0", attributes[3] or "0"
 
--- The time to which this sample of an empty queue belongs: the latest one or a new one; nil if messages came meanwhile.
-local function time_without_messages()
-  if not (sent .. received):find("^%d+$") then return nil end -- another program wrote something else
-  local latest = redis.call("ZREVRANGE", times, 0, 0)[1]
-  if latest and latest:match(" .*") == " " .. sent .. " " .. received then return latest end
-  local before = redis.call("HMGET", hour_before, "=sent", "=received")
-  if before[1] == sent and before[2] == received then return ARGV[2] .. " " .. sent .. " " .. received end
+local all, ready, first_ms = redis.call("ZCARD", messages), 0, nil
+if all > 0 then
+  ready = redis.call("ZCOUNT", messages, "-inf", integer(now_ms))
+  first_ms = redis.call("ZRANGE", messages, 0, 0, "WITHSCORES")[2]
 end
 
-local all = redis.call("ZCARD", messages)
-local empty_time = all == 0 and time_without_messages()
-if empty_time then
+-- The time to which this sample of a queue belongs: the latest one or a new one; nil if it has changed meanwhile.
+local function unchanged_time()
+  local state = " " .. sent .. " " .. received .. (all > 0 and " " .. all .. " " .. first_ms or "")
+  if ready < all or not state:find("^[%d ]+$") then return nil end -- another program may have written anything
+  local latest = redis.call("ZREVRANGE", times, 0, 0)[1]
+  if latest and latest:match(" .*") == state then return latest end
+  local before = redis.call("HMGET", hour_before, "=sent", "=received", "=messages", "=ready")
+  if before[1] ~= sent or before[2] ~= received then return nil end
+  if all == 0 or (tonumber(before[3]) == all and tonumber(before[4]) == all) then return ARGV[2] .. state end
+end
+
+local unchanged = unchanged_time()
+if unchanged then
   local old = redis.call("ZRANGEBYSCORE", times, "-inf", ARGV[1] - ARGV[5], "LIMIT", 0, 1000)
-  redis.call("ZREM", times, empty_time, unpack(old)) -- removal first, as below
-  redis.call("ZADD", times, ARGV[1], empty_time)
+  redis.call("ZREM", times, unchanged, unpack(old)) -- removal first, as below
+  redis.call("ZADD", times, ARGV[1], unchanged)
   redis.call("EXPIRE", times, ARGV[5])
   return 1
 end
-local ready = redis.call("ZCOUNT", messages, "-inf", integer(now_ms))
-local waited_ms = 0
-if ready > 0 then waited_ms = now_ms - tonumber(redis.call("ZRANGE", messages, 0, 0, "WITHSCORES")[2]) end
+local waited_ms = ready > 0 and now_ms - tonumber(first_ms) or 0
 
 local function raise_to(key, field, value)
   local before = tonumber(redis.call("HGET", key, field))

@@ -1,13 +1,13 @@
 -- Read the sums of the counters of many queues in one span of time: outcomes of attempts, and their histograms.
 --
 --   KEYS  hash per queue: its counters in that span; then the same hashes of the span before it (core/stats/counters.py);
---         then per queue its times without messages
+--         then per queue its unchanged times
 --   ARGV  begin and length of the span (s)
 --
 -- Returns succeeded, retried, dead or discarded, released, lost, cancelled, sent since the previous span (-1 when that is
 -- not known of any queue). Then "wait" or "run", bucket and count in turn.
 local PLACES = {succeeded = 1, retried = 2, dead = 3, discarded = 3, released = 4, lost = 5, cancelled = 6}
---#include stats/counters/parts/empty
+--#include stats/counters/parts/unchanged
 local out, merged, many = {0, 0, 0, 0, 0, 0, -1}, {wait = {}, run = {}}, #KEYS / 3
 local begins_s, span_s = tonumber(ARGV[1]), tonumber(ARGV[2])
 
@@ -28,9 +28,9 @@ for at = 1, many do
     end
   end
   local times = KEYS[2 * many + at]
-  now = now or sent_while_empty(times, begins_s, begins_s + span_s)
+  now = now or sent_while_unchanged(times, begins_s, begins_s + span_s)
   local before = now and (tonumber(redis.call("HGET", KEYS[many + at], "=sent"))
-    or sent_while_empty(times, begins_s - span_s, begins_s))
+    or sent_while_unchanged(times, begins_s - span_s, begins_s))
   -- A queue that was deleted and created again begins at 0.
   if before then add(7, now >= before and now - before or now) end
 end
