@@ -121,10 +121,13 @@ def encode(
         # cycle would end at the limit of the stack only, which kills the process in threads with a small one.
         return "".join(make_encoder({}, *_OPTIONS)(call, 0)).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        from .json_errors import OTHERWISE, blamed_argument  # only for its words
+        from .json_errors import OTHERWISE, blamed_argument, blamed_value  # only for its words
 
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        said = blamed_argument(args, kwargs, names=_names(task, meta)) or f"{error}; pass {OTHERWISE}"
+        said = blamed_argument(args, kwargs, names=_names(task, meta))
+        if not said and (said := blamed_value((meta or {}).get("context"), "context")):  # of middleware
+            raise kind(f"the context of a call of {task} cannot be sent as JSON: {said}") from error
+        said = said or f"{error}; pass {OTHERWISE}"
         raise kind(f"arguments of {task} cannot be sent as JSON: {said}") from error
 
 

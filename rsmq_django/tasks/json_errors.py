@@ -61,7 +61,8 @@ def _problems(value: Any, where: str, depth: int) -> Iterator[str]:
         article = "an" if name[0] in "aeioAEIO" else "a"
         # Django's own error for it begins with the same words.
         said = f"Unsupported type: {where} is {article} {name}, which JSON lacks; pass {_instead(value)}"
-        yield f"{said}; or annotate the parameter with its type" if _has_annotation(value) else said
+        is_typed = where.startswith("argument ") and _has_annotation(value)
+        yield f"{said}; or annotate the parameter with its type" if is_typed else said
 
 
 def _has_annotation(value: Any) -> bool:

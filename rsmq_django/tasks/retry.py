@@ -10,12 +10,24 @@ import inspect
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeGuard
 
 AttemptBackoff = Callable[[int], float]
 #: From the exception and the result of the call, with this attempt and its error; None: no further attempt.
 ResultBackoff = Callable[[BaseException, Any], float | None]
 Backoff = AttemptBackoff | ResultBackoff
+
+
+def _check_seconds(example: str, after_s: object) -> None:
+    if isinstance(after_s, bool) or not isinstance(after_s, (int, float)):
+        name = example.partition("(")[0]
+        raise TypeError(f"after_s of {name} is {after_s!r}; it must be a number of seconds, such as {example}")
+
+
+def _check_reason(reason: object) -> None:
+    if isinstance(reason, int | float | timedelta):  # Postpone(60) is right
+        raise TypeError("the first argument of Retry is its reason; write Retry(after_s=60)")
 
 
 class Retry(Exception):
@@ -25,6 +37,9 @@ class Retry(Exception):
     """
 
     def __init__(self, reason: str = "", *, after_s: float | None = None) -> None:
+        _check_reason(reason)
+        if after_s is not None:
+            _check_seconds("Retry(after_s=60)", after_s)
         super().__init__(reason or "the task asked to be run again")
         self.after_s = after_s
 
@@ -33,8 +48,7 @@ class Postpone(Exception):
     """Raised by a task that cannot do its work now: it runs again after `after_s` seconds, and no attempt counts."""
 
     def __init__(self, after_s: float, why: str = "") -> None:
-        if isinstance(after_s, bool) or not isinstance(after_s, (int, float)):
-            raise TypeError(f"after_s of Postpone is {after_s!r}; it must be a number of seconds, such as Postpone(60)")
+        _check_seconds("Postpone(60)", after_s)
         super().__init__(why or f"the task asked to be run {after_s:g} s later")
         self.after_s = after_s
 

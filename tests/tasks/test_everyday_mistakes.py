@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import uuid
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -21,6 +22,7 @@ from django.utils.translation import gettext_lazy
 
 from rsmq_django.tasks import Concurrency, Task, Unique, call, chain, cron, every, group, schedule, task, topic_task
 from rsmq_django.tasks.compat import InvalidTask, task_backends
+from rsmq_django.tasks.middleware import Carried
 from rsmq_django.tasks.topic_task import check_topic_tasks
 from rsmq_django.tasks.unknown_task import why_unknown
 from rsmq_django.topics import get_topic, publish
@@ -133,6 +135,9 @@ def test_results_are_copied_and_pickled_as_before(paint: Task[..., Any]):
 # -- Arguments that JSON lacks -------------------------------------------------------------------------------------
 
 
+TENANT: ContextVar[Any] = ContextVar("TENANT")
+
+
 class Colour(Enum):
     RED = "red"
 
@@ -183,6 +188,19 @@ def test_types_that_an_annotation_makes_possible_are_known_to_be_so(paint: Task[
 def test_keyword_argument_that_json_lacks_is_named(paint: Task[..., Any]):
     with pytest.raises(TypeError, match=r"argument 'on' is a Customer"):
         paint.enqueue("red", on=Customer())
+
+
+def test_context_variable_that_json_lacks_is_named(paint: Task[..., Any], settings: Any):
+    variable = f"{__name__}.{TENANT.name}"
+    settings.RSMQ = {**settings.RSMQ, "MIDDLEWARE": [lambda: Carried(variable)]}
+    token = TENANT.set(Customer())
+    try:
+        with pytest.raises(
+            TypeError, match=rf"context of a call .*'carried'\]\['{variable}'\] is a Customer, .* \(\.pk\)"
+        ):
+            paint.enqueue("red")
+    finally:
+        TENANT.reset(token)
 
 
 def test_argument_behind_the_context_has_its_own_name(project: Configure):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -162,6 +163,18 @@ def test_default_backoff_doubles_from_two_seconds_to_an_hour_and_adds_up_to_a_qu
         monkeypatch.setattr("random.random", lambda share=share: share)
 
         assert [exponential()(attempt) for attempt in (1, 2, 3, 50)] == [factor * wait for wait in (2, 4, 8, 3600)]
+
+
+@pytest.mark.parametrize("after_s", [True, "60", timedelta(minutes=1)])
+def test_retry_after_no_number_is_refused(after_s: Any):
+    with pytest.raises(TypeError, match="after_s of Retry is .*; it must be a number of seconds"):
+        Retry(after_s=after_s)
+
+
+@pytest.mark.parametrize("seconds", [60, 1.5, timedelta(minutes=1)])
+def test_seconds_in_the_place_of_a_reason_are_refused(seconds: Any):
+    with pytest.raises(TypeError, match=r"the first argument of Retry is its reason; write Retry\(after_s=60\)"):
+        Retry(seconds)
 
 
 @pytest.mark.parametrize("after_s", [True, "60", None])
