@@ -22,6 +22,8 @@ def _why(path: str, _count: int) -> str:
     module = _module_of(path)
     close = difflib.get_close_matches(path, registered_tasks(), n=1, cutoff=0.8)
     hint = f" Did you mean {close[0]!r}?" if close else ""
+    if module == "__main__":
+        return "it is declared in a script; declare it in a module named tasks of an app"
     if module in sys.modules:
         return f"module {module} is imported and declares no such task; was it renamed?{hint}"
     app = _app_of(module)

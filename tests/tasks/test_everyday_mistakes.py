@@ -369,6 +369,10 @@ def test_module_that_is_not_imported_is_reported_with_a_remedy(
     assert why_unknown("app_with_jobs/../x.send").startswith("no installed app has a module")
 
 
+def test_task_of_a_script_is_explained():
+    assert why_unknown("__main__.send") == "it is declared in a script; declare it in a module named tasks of an app"
+
+
 def test_misspelt_task_is_suggested(project: Configure):
     declared = declare(lambda: None)
     path = declared.module_path.replace("lambda", "lamda")

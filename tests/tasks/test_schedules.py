@@ -381,6 +381,18 @@ def test_command_does_what_the_functions_do(greet: Task, server: PrivateServer):
     assert "There are no schedules" in rsmq_schedule("list")
 
 
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+def test_commands_show_local_times_without_time_zones_too(greet: Task, settings: Any, zone: str):
+    add = ("add", "hello", "--task", greet.module_path, "--cron", "30 3 * * *", "--args", '["Ada"]')
+    settings.TIME_ZONE = zone
+    with_zones = [rsmq_schedule(*add).split(" (in ")[0], rsmq_schedule("list").split(" (in ")[0]]
+    rsmq_schedule("remove", "hello")
+    settings.USE_TZ = False
+
+    assert [rsmq_schedule(*add).split(" (in ")[0], rsmq_schedule("list").split(" (in ")[0]] == with_zones
+    assert " 03:30:00 " in with_zones[1]
+
+
 def test_command_explains_mistakes_in_one_line(greet: Task):
     with pytest.raises(CommandError, match="there is no schedule 'nobody'"):
         rsmq_schedule("pause", "nobody")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -173,13 +173,18 @@ def next_words(entry: ListedSchedule) -> str:
         return "never: it is paused"
     if entry.next_at is None:
         return "unknown"
-    wait_s = round((entry.next_at - timezone.now()).total_seconds()) if timezone.is_aware(entry.next_at) else 0
+    wait_s = round((_aware(entry.next_at) - datetime.now(UTC)).total_seconds())
     return f"{shown(entry.next_at)} (in {about_in_words(wait_s)})" if wait_s > 0 else f"{shown(entry.next_at)} (due)"
 
 
 def shown(moment: datetime | None) -> str:
     """Return a time in the project's time zone."""
-    return "never" if moment is None else f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S %Z}"
+    return "never" if moment is None else f"{timezone.localtime(_aware(moment)):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _aware(moment: datetime) -> datetime:
+    """Return a time with its zone; without USE_TZ it is a local time without one."""
+    return timezone.make_aware(moment, timezone.get_default_timezone()) if timezone.is_naive(moment) else moment
 
 
 def as_data(entry: ListedSchedule) -> dict[str, Any]:
