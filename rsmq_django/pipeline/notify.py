@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPMessage
 from typing import IO, Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -253,8 +254,12 @@ def post_to_webhook(alarm: SloAlarm, event: str) -> None:
     address, headers = get_settings().pipeline.alarm_webhook, {"Content-Type": "application/json"}
     # The settings allow http and https only.
     request = Request(str(address), json.dumps(content).encode(), headers)  # noqa: S310
-    with build_opener(_NoRedirects).open(request, timeout=TIMEOUT_S):
-        pass
+    try:
+        with build_opener(_NoRedirects).open(request, timeout=TIMEOUT_S):
+            pass
+    except HTTPError as error:
+        error.close()  # it holds the socket
+        raise
 
 
 class _NoRedirects(HTTPRedirectHandler):
