@@ -11,7 +11,7 @@ there during the calls to Redis.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -53,17 +53,24 @@ class Relay:
         self._backoffs: dict[str, ReconnectBackoff] = {}
         self._portions: dict[str, BatchSize] = {}
         self._replicas: dict[Client, Replicas] = {}
+        #: Whether relay_waiting() was over before it had sent all rows that could be sent.
+        self.leaves_some = False
 
-    def relay_waiting(self) -> int:
-        """Send all rows that can be sent now, and return their number.
+    def relay_waiting(self, is_over: Callable[[], bool] = lambda: False) -> int:
+        """Send the rows that can be sent now and return their number; stop after a round in which `is_over` is true.
 
-        Problems of Redis are logged and leave the rows in the table. Raises the errors of the database.
+        A round has one batch of each queue, so a queue with very many rows does not hold up the others. Problems of
+        Redis are logged and leave the rows in the table. Raises the errors of the database.
         """
-        return sum(self._relay_queue(name) for name in self._waiting_queues())
-
-    def next_try_at(self) -> float:
-        """Return the monotonic time of the next try for a queue with a problem; 0 when there is none."""
-        return min((each.next_try_at for each in self._backoffs.values() if each.is_on), default=0.0)
+        names, count = self._waiting_queues(), 0
+        while names:
+            done = {name: self._relay_next(name) for name in names}
+            count += sum(done.values())
+            names = [name for name in names if done[name] and self._portions[name].leaves_some]
+            if is_over():
+                break
+        self.leaves_some = bool(names)
+        return count
 
     def _waiting_queues(self) -> list[str]:
         return list(self._waiting().order_by("queue_name").values_list("queue_name", flat=True).distinct())
@@ -71,21 +78,19 @@ class Relay:
     def _waiting(self) -> QuerySet[OutboxMessage]:
         return OutboxMessage.objects.using(self.database).filter(WAITING)
 
-    def _relay_queue(self, name: str) -> int:
+    def _relay_next(self, name: str) -> int:
+        """Send the next batch of a queue, unless it had a problem a moment ago; return the number of rows."""
         server = queue_of_rows(name).client.connection if get_settings().knows_queue(name) else None
         backoff = self._backoffs.setdefault(name, ReconnectBackoff(f"outbox of queue {name}", server=server))
-        count = 0
-        while time.monotonic() >= backoff.next_try_at:
-            try:
-                done = self._relay_batch(name)
-            except RsmqError as error:
-                backoff.note(error)
-                break
-            backoff.over()
-            count += done
-            if not done or not self._portions[name].leaves_some:
-                break
-        return count
+        if time.monotonic() < backoff.next_try_at:
+            return 0
+        try:
+            done = self._relay_batch(name)
+        except RsmqError as error:
+            backoff.note(error)
+            return 0
+        backoff.over()
+        return done
 
     def _relay_batch(self, name: str) -> int:
         batch_size = self._portions.setdefault(name, BatchSize())

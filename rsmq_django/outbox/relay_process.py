@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 
 from django.db import Error, ProgrammingError, connections
 
@@ -22,6 +23,8 @@ logger = get_logger(__name__)
 
 #: How often old rows are deleted.
 PRUNE_EVERY_S = 60.0
+#: While very many rows are sent, how often the relay looks for queues that have got some meanwhile.
+LOOK_AGAIN_S = 2.0
 #: Waits after an error of the database.
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 LOG_EVERY_S = 60.0
@@ -57,6 +60,11 @@ class StopRequest:
             self._was_told = bool(select.select([self._lifeline], [], [], 0)[0])
         return self._was_told
 
+    def or_after(self, seconds: float) -> Callable[[], bool]:
+        """Return a function that says whether the process has to end, or this time has passed."""
+        ends_at = time.monotonic() + seconds
+        return lambda: self.is_made or time.monotonic() >= ends_at
+
     def _tell(self, number: int, frame: object) -> None:
         self._was_told = True
 
@@ -70,12 +78,13 @@ def relay_until(stop: StopRequest) -> None:
         wait_s = settings.poll_interval_s
         try:
             row_listener.listen()
-            relay.relay_waiting()
+            relay.relay_waiting(stop.or_after(LOOK_AGAIN_S))
             if time.monotonic() >= prune_at:
                 prune(keep_sent_s=settings.keep_sent_s, keep_done_s=settings.keep_done_s)
                 prune_at = time.monotonic() + PRUNE_EVERY_S
             failures = 0
-            row_listener.wait(wait_s, watched=stop.watched)
+            if not relay.leaves_some:
+                row_listener.wait(wait_s, watched=stop.watched)
         except Error as error:
             connections[relay.database].close()
             wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(failures, 10))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import re
+import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -23,9 +25,11 @@ from django.utils import timezone
 
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.tasks.outbox import Relayed, RelayItem, confirm, keep_back, relay
+from rsmq_django.outbox import relay_process
 from rsmq_django.outbox.batch_size import BatchSize
 from rsmq_django.outbox.models import OutboxMessage
 from rsmq_django.outbox.relay import Relay, prune
+from rsmq_django.outbox.relay_process import StopRequest, relay_until
 from rsmq_django.outbox.replicas import Replicas
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Task, TaskCancelled, acancel, cancel
@@ -298,6 +302,82 @@ def test_trouble_of_one_queue_does_not_stop_another(with_outbox: Configure, gree
 
     assert sent_names(server) == ["Grace"]
     assert rows().get(sent_at=None).queue_name == "broken"
+
+
+def test_very_many_rows_of_one_queue_do_not_hold_up_another(
+    with_outbox: Configure, greet: Task, monkeypatch: pytest.MonkeyPatch
+):
+    with_outbox(on_commit=LEDGER, default={"OUTBOX": True}, other={"OUTBOX": True})
+    greet.enqueue_many([[str(number)] for number in range(10)])
+    greet.using(queue_name="other").enqueue("Ada")
+    sent = in_batches_of_two(monkeypatch, then=lambda queue: None)
+
+    assert Relay().relay_waiting() == 11
+
+    assert sent == ["default", "other", *["default"] * 4]
+
+
+@pytest.fixture
+def end_of_relay() -> Iterator[tuple[StopRequest, Callable[[], object]]]:
+    """A request that ends a relay, and the function that makes it: its supervisor is gone."""
+    lifeline, held_by_the_supervisor = os.pipe()
+    descriptor = signal.set_wakeup_fd(-1)
+    yield StopRequest(lifeline), lambda: os.dup2(lifeline, held_by_the_supervisor)
+    signal.set_wakeup_fd(descriptor)
+    os.close(lifeline)
+    os.close(held_by_the_supervisor)
+
+
+def test_relay_that_is_told_to_stop_leaves_the_rest_of_very_many_rows(
+    greet: Task, end_of_relay: tuple[StopRequest, Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+):
+    stop, end = end_of_relay
+    greet.enqueue_many([[str(number)] for number in range(10)])
+    in_batches_of_two(monkeypatch, then=lambda queue: end())
+
+    relay_until(stop)
+
+    assert rows().filter(sent_at=None).count() == 8
+
+
+def test_a_queue_that_gets_rows_meanwhile_is_found_during_very_many(
+    with_outbox: Configure,
+    greet: Task,
+    end_of_relay: tuple[StopRequest, Callable[[], object]],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    with_outbox(on_commit=LEDGER, default={"OUTBOX": True}, other={"OUTBOX": True})
+    monkeypatch.setattr(relay_process, "LOOK_AGAIN_S", 0.0)
+    stop, end = end_of_relay
+    greet.enqueue_many([[str(number)] for number in range(10)])
+
+    def go_on(queue: Queue) -> None:
+        if len(sent) == 1:
+            greet.using(queue_name="other").enqueue("Ada")
+        if len(sent) == 6:
+            end()
+
+    sent = in_batches_of_two(monkeypatch, then=go_on)
+
+    relay_until(stop)
+
+    assert sent.index("other") < 5 and not rows().filter(sent_at=None).exists()
+
+
+def in_batches_of_two(monkeypatch: pytest.MonkeyPatch, *, then: Callable[[Queue], object]) -> list[str]:
+    """Let relays send two rows at a time, and return the list of the queues to which they send them."""
+    sent: list[str] = []
+    send = Relay._send
+
+    def sending(relay: Relay, queue: Queue, *given: Any) -> list[Relayed]:
+        verdicts = send(relay, queue, *given)
+        sent.append(queue.name)
+        then(queue)
+        return verdicts
+
+    monkeypatch.setattr("rsmq_django.outbox.batch_size.MAX_ROWS", 2)
+    monkeypatch.setattr(Relay, "_send", sending)
+    return sent
 
 
 def test_row_that_can_never_be_sent_is_set_aside_until_a_manual_retry(
