@@ -179,19 +179,25 @@ class Relay:
             OutboxMessage.objects.using(self.database).filter(pk__in=pks).update(refusal=reason)
 
 
-def prune(*, keep_sent_s: float, keep_done_s: float) -> tuple[int, int]:
-    """Delete sent rows, and inbox entries of finished tasks, that are older than this; return the number of each."""
+def prune(*, keep_sent_s: float, keep_done_s: float, is_over: Callable[[], bool] = lambda: False) -> tuple[int, int]:
+    """Delete sent rows, and inbox entries of finished tasks, that are older than this; return the number of each.
+
+    Stops after a slice of both when `is_over` is true: others are deleted the next time.
+    """
     now, database = timezone.now(), outbox_database()
     sent = OutboxMessage.objects.using(database).filter(sent_at__lt=now - timedelta(seconds=keep_sent_s))
     done = InboxEntry.objects.using(database).filter(done_at__lt=now - timedelta(seconds=keep_done_s))
-    return _delete_in_slices(sent), _delete_in_slices(done)
+    counts = [0, 0]
+    while any(deleted := [_delete_slice(sent), _delete_slice(done)]):
+        counts = [count + more for count, more in zip(counts, deleted, strict=True)]
+        if is_over():
+            break
+    return counts[0], counts[1]
 
 
-def _delete_in_slices(old: QuerySet[OutboxMessage] | QuerySet[InboxEntry]) -> int:
-    count = 0
-    while pks := list(old.values_list("pk", flat=True)[:PRUNE_BATCH]):
-        count += old.filter(Q(pk__in=pks)).delete()[0]
-    return count
+def _delete_slice(old: QuerySet[OutboxMessage] | QuerySet[InboxEntry]) -> int:
+    pks = list(old.values_list("pk", flat=True)[:PRUNE_BATCH])
+    return old.filter(Q(pk__in=pks)).delete()[0] if pks else 0
 
 
 def _first(waiting: QuerySet[OutboxMessage], batch_size: BatchSize) -> list[OutboxMessage]:

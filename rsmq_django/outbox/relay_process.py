@@ -23,7 +23,7 @@ logger = get_logger(__name__)
 
 #: How often old rows are deleted.
 PRUNE_EVERY_S = 60.0
-#: While very many rows are sent, how often the relay looks for queues that have got some meanwhile.
+#: While very many rows are sent or deleted, how often the relay looks for queues that have got some meanwhile.
 LOOK_AGAIN_S = 2.0
 #: Waits after an error of the database.
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
@@ -80,7 +80,8 @@ def relay_until(stop: StopRequest) -> None:
             row_listener.listen()
             relay.relay_waiting(stop.or_after(LOOK_AGAIN_S))
             if time.monotonic() >= prune_at:
-                prune(keep_sent_s=settings.keep_sent_s, keep_done_s=settings.keep_done_s)
+                over = stop.or_after(LOOK_AGAIN_S)
+                prune(keep_sent_s=settings.keep_sent_s, keep_done_s=settings.keep_done_s, is_over=over)
                 prune_at = time.monotonic() + PRUNE_EVERY_S
             failures = 0
             if not relay.leaves_some:

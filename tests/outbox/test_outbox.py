@@ -20,6 +20,7 @@ from django.contrib.auth.models import Group
 from django.core import checks
 from django.core.management import CommandError, call_command
 from django.db import connections, transaction
+from django.db.models.signals import post_delete
 from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
@@ -362,6 +363,26 @@ def test_a_queue_that_gets_rows_meanwhile_is_found_during_very_many(
     relay_until(stop)
 
     assert sent.index("other") < 5 and not rows().filter(sent_at=None).exists()
+
+
+def test_relay_that_is_told_to_stop_leaves_the_rest_of_very_many_old_rows(
+    greet: Task, end_of_relay: tuple[StopRequest, Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+):
+    stop, end = end_of_relay
+    greet.enqueue_many([[str(number)] for number in range(5)])
+    rows().update(sent_at=timezone.now() - timedelta(days=30))
+    monkeypatch.setattr("rsmq_django.outbox.relay.PRUNE_BATCH", 2)
+
+    def told(**_: object) -> None:
+        end()
+
+    post_delete.connect(told, sender=OutboxMessage)
+    try:
+        relay_until(stop)
+    finally:
+        post_delete.disconnect(told, sender=OutboxMessage)
+
+    assert rows().count() == 3
 
 
 def in_batches_of_two(monkeypatch: pytest.MonkeyPatch, *, then: Callable[[Queue], object]) -> list[str]:
