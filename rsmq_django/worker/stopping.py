@@ -27,8 +27,9 @@ class Stopping:
     def __init__(self, wakeup: Wakeup, *, grace_s: float, shared_state: SharedState | None) -> None:
         #: Monotonic time at which running tasks are abandoned; None while the worker is not stopping.
         self.by: float | None = None
-        #: Time of the first request, on the monotonic clock.
-        self.began_at = 0.0
+        #: Since when an operator waits for the end, on the monotonic clock. None when the process is to be replaced
+        #: after an interruption, or for its memory: without a server there is no work for the next one.
+        self.awaited_since: float | None = None
         #: Whether `by` was set after the last turn began.
         self.is_news = False
         self._wakeup = wakeup
@@ -53,6 +54,7 @@ class Stopping:
 
     def stop(self, *, within_s: float) -> None:
         """Let running tasks continue for up to this time."""
+        self._note_awaited()
         self._stop_by(time.monotonic() + within_s)
 
     def stop_sooner(self) -> None:
@@ -61,9 +63,12 @@ class Stopping:
         self._stop_by(by if self.by is None else min(by, self.by))
 
     def _stop_by(self, by: float) -> None:
-        self.began_at = self.began_at or time.monotonic()
         self.by, self.is_news = by, True
         self._wakeup.wake()
+
+    def _note_awaited(self) -> None:
+        if self.awaited_since is None:
+            self.awaited_since = time.monotonic()
 
     def _on_supervisor_signal(self, number: int, frame: FrameType | None) -> None:
         """Stop at the time that the supervisor has set.
@@ -74,6 +79,8 @@ class Stopping:
         requested = self._shared_state.stop_by if self._shared_state is not None else None
         by = requested or self.by or time.monotonic() + self._grace_s
         is_news = self.by is None or by < self.by - 1
+        if math.isfinite(by):
+            self._note_awaited()
         self._stop_by(by)
         if is_news:
             logger.info("%s: finishing running tasks%s", _name(number), _within(by - time.monotonic()))

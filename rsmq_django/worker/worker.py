@@ -38,7 +38,7 @@ logger = get_logger(__name__)
 
 #: While there is a backlog, outcomes wait for up to this time, so that many are sent together.
 SETTLE_WITHIN_S = 0.005
-#: When tasks have ended, a stop waits this long for an unavailable server, to report their outcomes.
+#: When tasks have ended, a stop by an operator waits this long for an unavailable server, to report their outcomes.
 RECONNECT_WITHIN_S = 5.0
 #: The longest sleep. All relevant events end it earlier.
 LONGEST_SLEEP_S = 5.0
@@ -334,7 +334,9 @@ class Worker:
     @property
     def _is_cut_off(self) -> bool:
         """Return whether a stop waits only for a server that has been unavailable for a while: all tasks have ended."""
-        since = max(self._stopping.began_at, self.pool.moved_at)
+        if self._stopping.awaited_since is None:
+            return False
+        since = max(self._stopping.awaited_since, self.pool.moved_at)
         waiting = [source for source in self.sources if not source.is_idle]
         is_patient = time.monotonic() < since + RECONNECT_WITHIN_S
         return not is_patient and all(each.is_unavailable for each in waiting)

@@ -117,10 +117,22 @@ def test_a_stopping_worker_waits_a_limited_time_for_an_unreachable_server(
 ):
     worker: Any = worker_with(*servers)
     worker.stop(within_s=600)
-    worker._stopping.began_at = time.monotonic() - for_s
+    worker._stopping.awaited_since = time.monotonic() - for_s
     worker.pool.moved_at = time.monotonic() - moved_s
 
     assert worker._is_done() is is_done
+
+
+def test_a_process_that_is_to_be_replaced_waits_for_an_unreachable_server_unless_an_operator_stops_it(
+    project: Configure, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.worker.worker.RECONNECT_WITHIN_S", 0)
+    worker: Any = worker_with(AWAY, shutdown_timeout_s=600)
+    worker._stopping.stop_sooner()  # a function was interrupted in it
+    assert not worker._is_done()
+
+    worker.stop(within_s=600)
+    assert worker._is_done()
 
 
 @pytest.mark.parametrize(
