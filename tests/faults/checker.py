@@ -159,11 +159,13 @@ class Run:
 def _runs(entries: Iterable[Entry]) -> list[Run]:
     """Return the executions, in the order of their begin.
 
-    That a process is killed is noted before, so that it may still begin a call: one that takes no time.
+    That a process is killed is noted before, so that it may still begin a call: one that takes no time. So does a call
+    that begins after it was cancelled, and what is left of one that is running then: no other call waits for it.
     """
     runs: list[Run] = []
     of_process: dict[int, list[Run]] = defaultdict(list)
     killed: set[int] = set()
+    cancelled: set[str] = set()
     for entry in entries:
         own = of_process[entry.pid]
         if entry.what == "killed":
@@ -175,7 +177,10 @@ def _runs(entries: Iterable[Entry]) -> list[Run]:
             own.append(runs[-1])
             if entry.pid in killed:
                 runs[-1].ended_s = runs[-1].killed_s = entry.at_s
+            elif entry.name in cancelled:
+                runs[-1].ended_s = entry.at_s
         elif entry.what == "cancelled":
+            cancelled.add(entry.name)
             for run in runs:
                 if run.name == entry.name:
                     run.ended_s = min(run.ended_s, entry.at_s)

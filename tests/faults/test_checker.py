@@ -161,6 +161,12 @@ def test_equal_calls_that_run_at_a_time_are_a_problem():
     report = check([began("a", 1, 1), first_ends, began("b", 3.5, 2), second_ends], RULES, dead=set(), results={})
     assert report.problems == []
 
+    cancelled = Entry(1.5, "cancelled", "a", "cancelled")
+    report = check(
+        [began("a", 1, 1), cancelled, began("b", 2, 2), first_ends, second_ends], RULES, dead=set(), results={}
+    )
+    assert report.problems == []
+
 
 def test_tick_has_one_id_which_follows_from_its_planned_time():
     ticks = ("start a tick", "start b tick")

@@ -22,6 +22,8 @@ class State:
 
     visible_ms: float
     received: int
+    #: The place of its queue: those with a lower number come first.
+    rank: int = 0
 
 
 class Books:
@@ -44,7 +46,9 @@ class Books:
         if states == before:
             return
         gone = before.keys() - states.keys()
-        removed = self.calls.compare(actor, [each for each in states if each not in before], sorted(gone), now_ms)
+        new = {each: state.visible_ms for each, state in states.items() if each not in before}
+        removed = self.calls.compare(actor, new, sorted(gone), now_ms)
+        self._check_priority(actor, states, now_ms)
         for message_id, state in states.items():
             earlier = before.get(message_id)
             if earlier is None and message_id in self._gone:
@@ -61,6 +65,16 @@ class Books:
             if not self._may_change(actor, message_id, now_ms):
                 self._found(actor, message_id, f"was removed, and {self._holder(message_id)} has it")
         self._states = states
+
+    def _check_priority(self, actor: Process, states: Mapping[str, State], now_ms: float) -> None:
+        """See that no message was taken while one of a higher priority was ready, which lies there still."""
+        before = self._states
+        taken = [each for each, state in states.items() if each in before and state.received > before[each].received]
+        lowest = max((states[each].rank for each in taken), default=0)
+        for message_id, state in states.items():
+            is_left = before.get(message_id) == state and state.visible_ms <= now_ms
+            if is_left and state.rank < lowest:
+                self._found(actor, message_id, "was left, and one of a lower priority taken")
 
     def _taken(self, actor: Process, message_id: str, earlier: State, state: State, now_ms: float) -> None:
         if state.received != earlier.received + 1:

@@ -4,6 +4,7 @@
 - A call may be replaced by an equal one only before it was taken, and the new one comes at the same moment.
 - A call that was cancelled before it was taken never begins. Otherwise it begins once more at most, in a process that
   had it, and ends soon. Its result says that it was cancelled. `cancel()` says whether it was in time.
+- A call expires when it is due for as long as it says, and does not begin for the first time then.
 - Each stored call has run to its end, or is a dead letter, was cancelled or replaced.
 """
 
@@ -22,13 +23,16 @@ UNIQUE = frozenset(("single", "waiting", "windowed", "latest", "burst"))
 #: ... of which a new one replaces the one that was not taken yet.
 REPLACED = frozenset(("latest", "burst"))
 WINDOW_S = 20.0
+EXPIRES_IN_S = 3.0
+#: A worker knows the server's clock about that well.
+CLOCK_S = 1.0
 BURST_S = 5.0
 LONGEST_BURST_S = 15.0
 #: Where no lease is lost, a call that was cancelled does not run to its end later than this.
 STOPS_WITHIN_S = 20.0
-#: Kinds whose first argument is the name of the call in the history. Others get it by keyword; that of a unique call is
-#: its id.
-NAMED = frozenset(("plain", "flaky", "hopeless", "limited", "kept", "member", "mapped"))
+#: Kinds whose first argument is the name of the call in the history. Others get it by keyword; that of a unique call
+#: and of a tick is its id.
+NAMED = frozenset(("plain", "flaky", "hopeless", "limited", "kept", "expiring", "member", "mapped"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,9 @@ def read_call(text: bytes) -> Body:
     call = json.loads(text)
     kind, args = call["task"].rpartition(".")[2], call.get("args") or [None]
     key = args[0] if kind in UNIQUE else None
-    name = str(args[0]) if kind in NAMED else call["id"] if kind in UNIQUE else call["kwargs"].get("name", "")
-    return Body(call["id"], kind, key, name)
+    if kind in NAMED:
+        return Body(call["id"], kind, key, str(args[0]))
+    return Body(call["id"], kind, key, call["id"] if kind in UNIQUE else call.get("kwargs", {}).get("name", call["id"]))
 
 
 @dataclass(eq=False, slots=True)
@@ -59,8 +64,12 @@ class Stored:
     body: Body
     came_s: float
     came_ms: float
+    due_ms: float
+    #: How often, and when for the first time.
+    takes: int = 0
     taken_s: float | None = None
     gone_s: float | None = None
+    gone_ms: float | None = None
     cancelled_s: float | None = None
     replaced_by: Stored | None = None
     takers: set[int] = field(default_factory=set)
@@ -105,33 +114,39 @@ class Calls:
     def __init__(self, read_body: Callable[[str], bytes], now: Callable[[], float]) -> None:
         self._read_body, self._now = read_body, now
         self._by_message: dict[str, Stored] = {}
+        self._ids: set[str] = set()
         #: Ids of calls, and names of workflows, that a sender asked to cancel.
         self.to_cancel: set[str] = set()
         self.problems: list[str] = []
 
     # -- Seen by the books --------------------------------------------------------------------------------------------
 
-    def compare(self, actor: Process, new: Sequence[str], gone: Sequence[str], now_ms: float) -> set[str]:
-        """Note which messages came and went; return those that a sender may have removed."""
-        came = [self._read(message_id, now_ms) for message_id in new]
+    def compare(self, actor: Process, new: Mapping[str, float], gone: Sequence[str], now_ms: float) -> set[str]:
+        """Note which messages came, with the times at which they are due, and went.
+
+        Returns those that a sender may have removed.
+        """
+        bodies = {message_id: read_call(self._read_body(message_id)) for message_id in new}
+        came = [Stored(bodies[message_id], self._now(), now_ms, due_ms) for message_id, due_ms in new.items()]
         left = {message_id: self._by_message[message_id] for message_id in gone}
         for stored in left.values():
-            stored.gone_s = self._now()
+            stored.gone_s, stored.gone_ms = self._now(), now_ms
         removed = {message_id for message_id, each in left.items() if self._may_remove(actor, each, came)}
         for stored in came:
             self._check_equal(stored, now_ms)
         for message_id, stored in zip(new, came, strict=True):
+            if stored.task_id in self._ids and stored.kind != "tick":
+                self.problems.append(f"{stored.kind} call {stored.task_id} was stored twice")
+            self._ids.add(stored.task_id)
             self._by_message[message_id] = stored
         return removed
 
     def taken(self, actor: Process, message_id: str) -> None:
         stored = self._by_message[message_id]
         stored.takers.add(actor.number)
+        stored.takes += 1
         if stored.taken_s is None:
             stored.taken_s = self._now()
-
-    def _read(self, message_id: str, now_ms: float) -> Stored:
-        return Stored(read_call(self._read_body(message_id)), self._now(), now_ms)
 
     def _may_remove(self, actor: Process, stored: Stored, came: Sequence[Stored]) -> bool:
         if actor.role != "sender":
@@ -148,7 +163,11 @@ class Calls:
     def _check_equal(self, new: Stored, now_ms: float) -> None:
         equal = [each for each in self._by_message.values() if each.is_equal(new)]
         if new.kind == "windowed":
-            ended = [each for each in equal if each.came_ms <= now_ms - WINDOW_S * 1000]
+            # The server's clock may have been set back since.
+            latest_ms, now_s = max(now_ms, *(each.gone_ms or 0 for each in self.all()), 0), self._now()
+            ended = [
+                each for each in equal if each.came_ms <= latest_ms - WINDOW_S * 1000 or each.came_s <= now_s - WINDOW_S
+            ]
         elif new.kind == "waiting":
             ended = [each for each in equal if not each.is_waiting]
         else:
@@ -160,6 +179,9 @@ class Calls:
 
     def all(self) -> list[Stored]:
         return list(self._by_message.values())
+
+    def names(self, kind: str) -> set[str]:
+        return {each.name for each in self._by_message.values() if each.kind == kind}
 
     def cancelled(self) -> list[Stored]:
         return [each for each in self._by_message.values() if each.cancelled_s is not None]
@@ -186,6 +208,8 @@ class Calls:
                 problems.append(f"{stored.kind} call {stored.name} was replaced and has run")
             elif stored.replaced_by is None and "end" not in words and not has_died:
                 problems.append(f"{stored.kind} call {stored.name} was stored, and has neither run nor died")
+            if stored.kind == "expiring" and knows_causes:
+                problems += [f"{stored.name} {each}" for each in _wrong_expiry(stored, own, has_died=has_died)]
         return problems + self._answers(history)
 
     def _answers(self, history: Sequence[Entry]) -> list[str]:
@@ -221,9 +245,21 @@ def _wrong_after_cancelling(stored: Stored, runs: Sequence[Entry], result: objec
     return found + ([] if result == "TaskCancelled" else [f"ended as {result}"])
 
 
+def _wrong_expiry(stored: Stored, runs: Sequence[Entry], *, has_died: bool) -> list[str]:
+    """A call that was given back unused is due when it was first taken."""
+    due_ms = max(stored.due_ms, 1000 * (stored.taken_s or 0) if stored.takes > 1 else 0)
+    begun = [entry.at_s for entry in runs if entry.what == "start"]
+    found = []
+    if begun and 1000 * begun[0] > due_ms + 1000 * (EXPIRES_IN_S + CLOCK_S):
+        found.append("began after it had expired")
+    if has_died and (stored.gone_ms or 0) < stored.due_ms + 1000 * (EXPIRES_IN_S - CLOCK_S):
+        found.append("has expired too early")
+    return found
+
+
 def _may_be_told(stored: Stored, entry: Entry) -> bool:
     """Return whether this is the call that was sent, or the sent one may have been dropped for it."""
-    began_s, since_ms = entry.more["began_s"], entry.more["began_ms"] - WINDOW_S * 1000
+    began_s, since_ms = entry.more["began_s"], min(entry.more["between_ms"]) - WINDOW_S * 1000
     is_there = stored.gone_s is None or stored.gone_s >= began_s
     return stored.came_s >= began_s or {
         "single": is_there,

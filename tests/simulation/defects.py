@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from rsmq_django.core.queue import bands
 from rsmq_django.core.transport import call as calls
 from rsmq_django.core.transport import client
+from rsmq_django.worker.execute import execution
+from rsmq_django.worker.fetch import queue_selector
 from rsmq_django.worker.lease import inflight, leases, pending
+from rsmq_django.worker.supervise import scheduler
 
 DEFECTS: dict[str, Callable[[], None]] = {}
 
@@ -118,3 +123,33 @@ def callbacks_are_sent_early() -> None:
 def workflows_are_not_stopped() -> None:
     """A workflow that is cancelled calls its callback."""
     _change_lua("tasks/workflow/stop", 'if status ~= "running" then', "if status then return 1 end if true then")
+
+
+@defect
+def expired_calls_begin() -> None:
+    """A call begins although it is due for too long."""
+    execution.Execution._has_expired = lambda *_: False  # type: ignore[method-assign]
+
+
+@defect
+def priorities_are_turned_around() -> None:
+    """A worker takes messages of the lowest priority first."""
+    vars(queue_selector)["bands_of"] = lambda *names: bands.bands_of(*names)[::-1]
+
+
+@defect
+def ticks_are_fired_by_each() -> None:
+    """Each supervisor that has found a tick fires it."""
+    _change_lua("tasks/schedule/fire", "math.floor(tonumber(score)) ~= tonumber(planned)", "false")
+
+
+@defect
+def late_ticks_are_dropped() -> None:
+    """A tick that is fired two seconds late is left out."""
+    known = vars(scheduler)["missed_and_late"]
+
+    def missed_and_late(*args: Any, now_ms: int, **kwargs: Any) -> tuple[list[int], list[int]]:
+        missed, late = known(*args, now_ms=now_ms, **kwargs)
+        return missed, [at_ms for at_ms in late if at_ms > now_ms - 2000]
+
+    vars(scheduler)["missed_and_late"] = missed_and_late

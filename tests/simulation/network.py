@@ -51,6 +51,8 @@ class Socket:
     unread: bytearray = field(default_factory=bytearray)
     channels: set[bytes] = field(default_factory=set)
     is_closed: bool = False
+    #: When the latest reply arrives: none arrives before an earlier one.
+    last_at: float = 0.0
     reader: Thread | None = None
 
     def setblocking(self, _: bool) -> None: ...
@@ -75,11 +77,11 @@ class Socket:
 class Network:
     """All sockets, and the server behind them."""
 
-    def __init__(self, scheduler: Scheduler, server: Server, dice: random.Random, queue_key: bytes) -> None:
+    def __init__(self, scheduler: Scheduler, server: Server, dice: random.Random) -> None:
         self.scheduler, self.server = scheduler, server
-        self.calls = Calls(lambda message_id: server.run("HGET", queue_key + b":Q", message_id), lambda: scheduler.now)
+        self.calls = Calls(server.body, lambda: scheduler.now)
         self.books = Books(self.calls)
-        self._dice, self._queue_key = dice, queue_key
+        self._dice = dice
         self.weather: list[Weather] = []
         self.sockets: dict[int, Socket] = {}
         self._numbers = itertools.count(10_000)
@@ -200,7 +202,7 @@ class Network:
                 self.close(link)
             return
         actor, now_us = link.process, self.server_us
-        replies, states = self.server.execute(commands, now_us, self._queue_key)
+        replies, states = self.server.execute(commands, now_us)
         names = [self.server.name_of(command) for command in commands]
         self._digest.update(f"{self.scheduler.now:.6f} {actor.number} {' '.join(names)} {len(states)}\n".encode())
         for name, command in zip(names, commands, strict=True):
@@ -210,7 +212,7 @@ class Network:
                         self.books.beats_ms[beating] = now_us / 1000
         self.books.compare(actor, states, now_us / 1000)
         self._publish(self.server.published(commands))
-        back = self.scheduler.now + self._latency(actor)
+        back = link.last_at = max(link.last_at, self.scheduler.now + self._latency(actor))
         kept = replies[:most] if closes else replies
 
         def arrive() -> None:

@@ -242,7 +242,8 @@ def start_supervisor(name: str) -> SimulatedSupervisor:
         worker = WorkerOptions.from_settings(
             get_settings().worker, threads=THREADS, async_tasks=1, worker_id=name, shutdown_timeout_s=150.0, topics=()
         )
-        supervisor = SimulatedSupervisor(process, SupervisorOptions(processes=2, worker=worker, max_crashes=3))
+        options = SupervisorOptions(processes=2, worker=worker, max_crashes=3, fires_schedules=True)
+        supervisor = SimulatedSupervisor(process, options)
         started.append(supervisor)
         supervisor.run()
         end_process(process)

@@ -9,22 +9,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from rsmq_django import schedules
 from rsmq_django.core.doctor import ExpectedQueue, Severity, examine
 from rsmq_django.core.errors import WorkflowNotFound
-from rsmq_django.queues import get_client
+from rsmq_django.core.tasks.schedules import tick_id
+from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.tasks import get_workflow
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_backends
 from tests.faults.checker import Report, check
 from tests.faults.history import Entry
-from tests.simulation import processes, sending, tasks, workflows, world
+from tests.simulation import processes, sending, tasks, ticks, workflows, world
 from tests.simulation.calls import read_call
 from tests.simulation.faults import WORK_S, Breaker, Step, rules_of
 from tests.simulation.network import Network
 from tests.simulation.processes import end_process, network, new_process
 from tests.simulation.scheduler import Killed, Process, Scheduler
-from tests.simulation.server import Server
+from tests.simulation.server import QUEUE_KEYS, Server
 
-QUEUE_KEY = b"rsmq:default"
 #: What is not done this long after the last fault stays undone.
 DRAIN_S = 900.0
 STOP_S = 200.0
@@ -59,23 +60,27 @@ def run(seed: int, server: Server, steps: Sequence[Step]) -> Outcome:
 
 def _run(seed: int, server: Server, steps: list[Step], scheduler: Scheduler) -> Outcome:
     dice = random.Random(f"{seed}:calls")
-    simulated = Network(scheduler, server, random.Random(f"{seed}:network"), QUEUE_KEY)
+    simulated = Network(scheduler, server, random.Random(f"{seed}:network"))
     processes.begin(simulated)
     server.begin()
     log = _Errors()
     logger = logging.getLogger("rsmq_django")
     logger.addHandler(log)
     problems = list[str]()
+    for key in QUEUE_KEYS:
+        ensure_queue(key.decode().partition(":")[2])
     breaker = Breaker([processes.start_supervisor(f"w{number}") for number in (1, 2)])
     sender = new_process("sender")
     try:
         sending.start(sender, dice)
-        began = scheduler.now
+        began, began_ms = scheduler.now, simulated.server_us // 1000
         for step in steps:
             scheduler.sleep(max(0.0, began + step.at_s - scheduler.now))
             breaker.take(step)
         scheduler.sleep(max(0.0, began + WORK_S - scheduler.now))
         breaker.mend()
+        schedules.pause(ticks.NAME)
+        paused_ms = simulated.server_us // 1000
         dead = _drained(sender, problems)
         results, ends, states = _results(), _ends_of_cancelled(), _states_of_workflows()
         _stop(breaker, problems)
@@ -88,15 +93,20 @@ def _run(seed: int, server: Server, steps: list[Step], scheduler: Scheduler) -> 
         logger.removeHandler(log)
     rules, history = rules_of(steps), world.Current.history
     problems += simulated.calls.judge(history, ends, dead, knows_causes=rules.knows_causes)
+    slots = {tick_id("rsmq", ticks.NAME, at_ms): at_ms for at_ms in _multiples(began_ms, paused_ms)}
+    jumps = any(step.kind == "server clock" for step in steps)
+    problems += ticks.judge(
+        simulated.calls, slots, began_ms, paused_ms, clock_jumps=jumps, knows_causes=rules.knows_causes
+    )
     problems += workflows.judge(simulated.calls, history, states, dead)
     # At the moments that the books know: a sender hears of it later, or not at all.
     cancelled = [Entry(each.cancelled_s, "cancelled", each.name) for each in simulated.calls.cancelled()]
     replaced = [Entry(each.gone_s, "cancelled", each.name) for each in simulated.calls.replaced()]
     stopped = [Entry(scheduler.now, "cancelled", name) for name, state in states.items() if state == "cancelled"]
-    report = check([*history, *cancelled, *replaced, *stopped], rules, dead=dead, results=results)
+    report = check([*history, *cancelled, *replaced, *stopped], rules, dead=dead, results=results, slots=slots)
     problems += [*report.problems, *simulated.books.problems, *log.problems, *scheduler.failures]
     if rules.knows_causes:
-        problems += _attempts(history, dead)
+        problems += _attempts(history, dead - simulated.calls.names("expiring"))
     return Outcome(seed, steps, report, processes.Current.lived_s, simulated.counts, simulated.digest, problems)
 
 
@@ -108,9 +118,9 @@ def _drained(sender: Process, problems: list[str]) -> set[str]:
     scheduler = world.scheduler()
     until = scheduler.now + DRAIN_S
     server = network().server
-    while sender.threads or server.run("ZCARD", QUEUE_KEY):
+    while sender.threads or server.count():
         if scheduler.now > until:
-            problems.append(f"{server.run('ZCARD', QUEUE_KEY)} messages are left {DRAIN_S:.0f} s after the last fault")
+            problems.append(f"{server.count()} messages are left {DRAIN_S:.0f} s after the last fault")
             break
         scheduler.sleep(1)
     bodies = [body for key in server.run("KEYS", "*dead*:Q") for body in server.run("HVALS", key)]
@@ -169,6 +179,12 @@ def _alive() -> list[Process]:
 # -- Judgement ----------------------------------------------------------------------------------------------------
 
 
+def _multiples(began_ms: int, ended_ms: int) -> range:
+    """Return the times at which a schedule is due, also where the server's clock jumped by a few minutes."""
+    every_ms, most_ms = 1000 * ticks.EVERY_S, 1000 * 3600
+    return range((began_ms - most_ms) // every_ms * every_ms, ended_ms + most_ms, every_ms)
+
+
 def _attempts(history: Sequence[Entry], dead: set[str]) -> list[str]:
     """Return calls whose attempts were counted wrong: without repeats, each run follows a failure."""
     failures, problems = Counter[str](), list[str]()
@@ -183,7 +199,7 @@ def _attempts(history: Sequence[Entry], dead: set[str]) -> list[str]:
 def _left_over() -> list[str]:
     """Return what should not be on the server when all is done."""
     server, problems = network().server, list[str]()
-    fields = [field.decode() for field in server.run("HKEYS", QUEUE_KEY + b":Q")]
+    fields = [field.decode() for key in QUEUE_KEYS for field in server.run("HKEYS", key + b":Q")]
     kept = [field for field in fields if len(field.partition(":")[0]) == 32]
     if kept:
         problems.append(f"fields of messages are left: {', '.join(kept[:3])}")

@@ -21,20 +21,10 @@ from tests.simulation.scheduler import Process
 from tests.simulation.workflows import SIZES
 
 #: How many of a hundred calls are of a kind.
-SHARES = {
-    "plain": 22,
-    "delayed": 8,
-    "flaky": 10,
-    "hopeless": 4,
-    "limited": 14,
-    "kept": 6,
-    "chain": 6,
-    "group": 6,
-    "map": 4,
-}
-SHARES |= {"single": 6, "waiting": 3, "windowed": 3, "latest": 4, "burst": 4}
+SHARES = {"plain": 19, "delayed": 7, "flaky": 8, "expiring": 8, "hopeless": 4, "limited": 12, "kept": 6, "chain": 6}
+SHARES |= {"group": 6, "map": 4, "single": 6, "waiting": 3, "windowed": 3, "latest": 4, "burst": 4}
 #: Kinds of calls that may be cancelled.
-CANCELLED = UNIQUE | {"plain", "delayed", "flaky", "limited", "kept"}
+CANCELLED = UNIQUE | {"plain", "delayed", "flaky", "limited", "kept", "expiring"}
 #: How often a sender tries to cancel a call while the outcome is unknown.
 CANCEL_TRIES = 5
 KEYS = ("a", "b")
@@ -63,7 +53,7 @@ def _send(sender: Process, number: int, dice: random.Random) -> None:
         for name, told in _told(kind, f"call-{number}-{count}", dice):
             sent = _existing(told) if kind in UNIQUE else told
             name = name or sent
-            world.note("sent", name, kind, id=sent, began_s=began_s, began_ms=began_ms)
+            world.note("sent", name, kind, id=sent, began_s=began_s, between_ms=(began_ms, network().server_us / 1000))
             if kind in SIZES:
                 _cancel_some(sender, Workflow(sent), name, kind, dice)
             elif kind in CANCELLED and dice.random() < 0.15:
@@ -92,21 +82,30 @@ def _told(kind: str, name: str, dice: random.Random) -> list[tuple[str, str]]:
 
 def _enqueue(kind: str, name: str, dice: random.Random) -> str:
     if kind == "plain":
-        return tasks.plain.enqueue(name, dice.choice([0.01, 0.1, 1, 5, 20, 80])).id
+        return _using(tasks.plain, dice).enqueue(name, dice.choice([0.01, 0.1, 1, 5, 20, 80])).id
     if kind == "delayed":
-        return tasks.plain.using(run_after=timedelta(seconds=dice.uniform(1, 90))).enqueue(name, 0.5).id
+        later = timedelta(seconds=dice.uniform(1, 90))
+        return _using(tasks.plain, dice, run_after=later).enqueue(name, 0.5).id
+    if kind == "expiring":
+        later = timedelta(seconds=dice.choice([0, dice.uniform(1, 30), dice.uniform(1, 30)]))
+        return _using(tasks.expiring, dice, run_after=later).enqueue(name, dice.choice([0, 0, 1])).id
     if kind in SIZES:
         return _enqueue_workflow(kind, name, dice).id
     if kind == "limited":
         return tasks.limited.enqueue(name, dice.choice([1, 5, 20])).id
     if kind == "flaky":
-        return tasks.flaky.enqueue(name, dice.randint(1, 2)).id
+        return _using(tasks.flaky, dice).enqueue(name, dice.randint(1, 2)).id
     return (tasks.kept if kind == "kept" else tasks.hopeless).enqueue(name).id
+
+
+def _using(task: Task[..., Any], dice: random.Random, **options: Any) -> Task[..., Any]:
+    """Return the task with options, and with one of three priorities."""
+    return task.using(priority=dice.choice([0, 0, 0, 10, -10]), **options)
 
 
 def _enqueue_unique(kind: str, dice: random.Random) -> list[str]:
     """Send one call, or some at a time."""
-    task = getattr(tasks, kind)
+    task = _using(getattr(tasks, kind), dice)
     calls = [(dice.choice(KEYS), dice.choice([0.1, 2, 15])) for _ in range(dice.choice([1, 1, 1, 2, 4]))]
     return [task.enqueue(*calls[0]).id] if len(calls) == 1 else task.enqueue_many(calls)
 

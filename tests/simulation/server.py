@@ -23,6 +23,8 @@ from tests.support import wait_until
 
 CLOCK_KEY = "simulated-clock"
 EXPIRIES_KEY = "simulated-expiries"
+#: The queue and its priorities, the highest first.
+QUEUE_KEYS = (b"rsmq:default-p10", b"rsmq:default", b"rsmq:default-m10")
 Words = list[bytes]
 
 #: The words that scripts read from the server's clock, made of the simulated time.
@@ -66,10 +68,12 @@ for _, key in ipairs(redis.call("ZRANGEBYSCORE", KEYS[2], "-inf", now_ms)) do
   redis.call("ZREM", KEYS[2], key)
 end"""
 _STATES = b"""local found, n = {}, 0
-local scores = redis.call("ZRANGE", KEYS[1], 0, -1, "WITHSCORES")
-for at = 1, #scores, 2 do
-  found[n + 1], found[n + 2], n = scores[at], scores[at + 1], n + 3
-  found[n] = redis.call("HGET", KEYS[1] .. ":Q", scores[at] .. ":rc") or "0"
+for rank, queue in ipairs(KEYS) do
+  local scores = redis.call("ZRANGE", queue, 0, -1, "WITHSCORES")
+  for at = 1, #scores, 2 do
+    found[n + 1], found[n + 2], found[n + 3], n = scores[at], scores[at + 1], rank, n + 4
+    found[n] = redis.call("HGET", queue .. ":Q", scores[at] .. ":rc") or "0"
+  end
 end
 return found"""
 #: Collections are stored in the order in which they were filled, also large ones: no hash seed of the server matters.
@@ -138,21 +142,30 @@ class Server:
         word = command[0].decode()
         return self._names.get(command[1], word) if word == "EVALSHA" else word
 
-    def execute(self, commands: Sequence[Words], now_us: int, queue_key: bytes) -> tuple[list[Any], dict[str, State]]:
-        """Carry out commands at a time; return the replies and the messages of the queue."""
+    def execute(self, commands: Sequence[Words], now_us: int) -> tuple[list[Any], dict[str, State]]:
+        """Carry out commands at a time; return the replies and the messages of the queues."""
         asked = [(b"GET", CLOCK_KEY) if command[0] == b"TIME" else tuple(command) for command in commands]
         before = [(b"SET", CLOCK_KEY, now_us), (b"EVALSHA", self._expire, 2, CLOCK_KEY, EXPIRIES_KEY)]
-        all_commands = [*before, *asked, (b"EVALSHA", self._states, 1, queue_key)]
+        all_commands = [*before, *asked, (b"EVALSHA", self._states, len(QUEUE_KEYS), *QUEUE_KEYS)]
         request = b"".join(map(hiredis.pack_command, all_commands))
         _, _, *replies, found = self._commands.exchange(request, len(commands) + 3)
         for at, command in enumerate(commands):
             if command[0] == b"TIME":
                 replies[at] = [b"%d" % (now_us // 1_000_000), b"%d" % (now_us % 1_000_000)]
         states = {
-            found[at].decode("latin-1"): State(float(found[at + 1]), int(found[at + 2]))
-            for at in range(0, len(found), 3)
+            found[at].decode("latin-1"): State(float(found[at + 1]), int(found[at + 3]), found[at + 2])
+            for at in range(0, len(found), 4)
         }
         return replies, states
+
+    def body(self, message_id: str) -> bytes:
+        """Return the body of a message in one of the queues."""
+        bodies = (self.run("HGET", key + b":Q", message_id) for key in QUEUE_KEYS)
+        return next(body for body in bodies if body is not None)
+
+    def count(self) -> int:
+        """Return how many messages are in the queues."""
+        return sum(self.run("ZCARD", key) for key in QUEUE_KEYS)
 
     def published(self, commands: Sequence[Words]) -> list[tuple[bytes, bytes]]:
         """Return what these commands have published: channels and texts."""

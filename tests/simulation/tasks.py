@@ -9,7 +9,7 @@ from typing import Any
 from rsmq_django.tasks import Concurrency, Failure, TaskCancelled, TaskContext, Unique, current_task, fixed, task
 from tests.faults.checker import LIMIT
 from tests.simulation import world
-from tests.simulation.calls import BURST_S, LONGEST_BURST_S, WINDOW_S
+from tests.simulation.calls import BURST_S, EXPIRES_IN_S, LONGEST_BURST_S, WINDOW_S
 
 #: Deaths and lost leases take an attempt each, so there are many.
 ATTEMPTS = 50
@@ -64,11 +64,28 @@ def limited(context: TaskContext, name: str, for_s: float) -> None:
         world.sleep(for_s)
 
 
+@task(takes_context=True, max_attempts=ATTEMPTS, backoff=fixed(1), expires_in_s=EXPIRES_IN_S)
+def expiring(context: TaskContext, name: str, failures: int) -> None:
+    """Do not begin late, but be tried again at any time."""
+    with noted(name, "expiring", context.attempt):
+        world.sleep(0.1)
+        if context.attempt <= failures:
+            raise Planned("one of the first attempts")
+
+
 @task(takes_context=True, max_attempts=ATTEMPTS, backoff=fixed(1), result_ttl_s=86400)
 def kept(context: TaskContext, name: str) -> str:
     with noted(name, "kept", context.attempt):
         world.sleep(0.05)
     return name
+
+
+@task(max_attempts=ATTEMPTS, backoff=fixed(1))
+def tick() -> None:
+    """Run by a schedule."""
+    current = current_task()
+    with noted(current.id, "tick", current.attempt):
+        world.sleep(0.1)
 
 
 # -- Workflows: members have the name of the workflow and their number, a later step has a + behind it ----------------

@@ -90,3 +90,21 @@ def test_supervisor_may_release_messages_of_a_process_that_is_dead_or_silent(boo
     worker.is_dead = False
     books.compare(supervisor, {"m": State(1_000, 1)}, TAKEN_MS + 1)
     assert len(books.problems) == 1
+
+
+def test_message_that_is_taken_before_a_ready_one_of_a_higher_priority_is_a_problem(books: Books, worker: Process):
+    before = {"m": State(TAKEN_MS + LEASE_MS, 1), "high": State(0, 0, 1), "low": State(0, 0, 2)}
+    books.compare(Process(9, "sender"), before, TAKEN_MS)
+
+    books.compare(worker, before | {"high": State(90_000, 1, 1), "low": State(90_000, 1, 2)}, TAKEN_MS + 1)
+    assert books.problems == []
+
+    again = before | {
+        "high": State(90_000, 1, 1),
+        "low": State(90_000, 1, 2),
+        "new": State(0, 0, 1),
+        "last": State(0, 0, 2),
+    }
+    books.compare(Process(9, "sender"), again, TAKEN_MS + 2)
+    books.compare(worker, again | {"last": State(90_000, 1, 2)}, TAKEN_MS + 3)
+    assert books.problems == ["message new was left, and one of a lower priority taken (worker 1)"]

@@ -27,13 +27,13 @@ class Course:
         """Let messages come and go; the first letter of a message is the key, the whole is the id of the call."""
         for each in new.split():
             self._bodies[each] = json.dumps({"task": f"tasks.{kind}", "id": each, "args": [each[0]]}).encode()
-        return self.calls.compare(actor, new.split(), gone.split(), self.now_s * 1000)
+        return self.calls.compare(actor, dict.fromkeys(new.split(), 0.0), gone.split(), self.now_s * 1000)
 
     def note(self, what: str, name: str, pid: int = 2, **more: Any) -> None:
         self._history.append(Entry(self.now_s, what, name, "single", pid, more))
 
-    def problems(self, **results: str) -> list[str]:
-        return self.calls.judge(self._history, results, set(), knows_causes=True)
+    def problems(self, dead: set[str] | None = None, **results: str) -> list[str]:
+        return self.calls.judge(self._history, results, dead or set(), knows_causes=True)
 
 
 @pytest.fixture
@@ -85,10 +85,10 @@ def test_call_that_is_dropped_for_one_that_has_gone_is_a_problem(course: Course)
     course.now_s = 1
     course.change(WORKER, gone="a1")
     course.now_s = 2
-    course.note("sent", "a1", id="a1", began_s=0.5, began_ms=500)
+    course.note("sent", "a1", id="a1", began_s=0.5, between_ms=(500, 2000))
     assert course.problems() == []
 
-    course.note("sent", "a1", id="a1", began_s=1.5, began_ms=1500)
+    course.note("sent", "a1", id="a1", began_s=1.5, between_ms=(1500, 2000))
     assert course.problems() == ["single call a1 was dropped without an equal one"]
 
 
@@ -138,3 +138,25 @@ def test_answers_of_cancel_are_checked(course: Course):
         "single call a1 was cancelled with False",
         "single call b1 was cancelled with True",
     ]
+
+
+@pytest.mark.parametrize(
+    ("begins_s", "dies_s", "found"),
+    [
+        (2, None, []),
+        (None, 3.5, []),
+        (5, None, ["a began after it had expired"]),
+        (None, 1, ["a has expired too early"]),
+    ],
+)
+def test_call_expires_when_it_is_due_for_as_long_as_it_says(
+    course: Course, begins_s: float | None, dies_s: float | None, found: list[str]
+):
+    course.change(SENDER, new="a", kind="expiring")
+    course.now_s = begins_s or dies_s or 0
+    course.calls.taken(WORKER, "a")
+    for what in ("start", "end") if begins_s else ():
+        course.note(what, "a")
+    course.change(WORKER, gone="a")
+
+    assert course.problems(dead={"a"} if dies_s else set()) == found

@@ -31,6 +31,10 @@ SHOWN_BY = {
     "cancellations-leave-no-result": "reset",
     "callbacks-are-sent-early": "reset",
     "workflows-are-not-stopped": "reset",
+    "expired-calls-begin": "hole",
+    "priorities-are-turned-around": "restart server",
+    "ticks-are-fired-by-each": "split requests",
+    "late-ticks-are-dropped": "hole",
 }
 #: Found here; the others take longer, because nothing happens until the end of the run or few seeds show them.
 QUICK = ("receipts-are-not-checked", "sends-are-repeated")

@@ -34,7 +34,7 @@ class Course:
                 self._bodies[each] = json.dumps(
                     {"task": kind, "id": each, "args": [], "kwargs": {"name": name}}
                 ).encode()
-        self.calls.compare(WORKER if gone else SENDER, new.split(), gone.split(), self.now_s)
+        self.calls.compare(WORKER if gone else SENDER, dict.fromkeys(new.split(), 0.0), gone.split(), self.now_s)
 
     def note(self, what: str, kind: str, **more: Any) -> None:
         self.history.append(Entry(self.now_s, what, "w", kind, more=more))
