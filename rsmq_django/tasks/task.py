@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from django.conf import settings
 from django.core.signals import setting_changed
@@ -160,6 +172,17 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     async def aenqueue_many(self, calls: Iterable[Arguments]) -> list[str]:
         """See enqueue_many()."""
         return cast("list[str]", await _our_backend(self).aenqueue_many(self, calls))
+
+
+def _refuse_change(task: object, name: str, *_: object) -> NoReturn:
+    """Raise FrozenInstanceError; that of a dataclass with slots and a base class is a TypeError of Python's own."""
+    raise FrozenInstanceError(
+        f"a task cannot be changed, so {name!r} cannot be replaced or mocked; in tests, use "
+        "assert_enqueued() of the fixture rsmq or of private_queues()"
+    )
+
+
+Task.__setattr__ = Task.__delattr__ = _refuse_change  # type: ignore[method-assign]
 
 
 def _from_now(span: timedelta) -> datetime:

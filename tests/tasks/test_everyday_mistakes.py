@@ -6,13 +6,14 @@ import copy
 import pickle
 import uuid
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.contrib.auth.models import User
@@ -103,6 +104,14 @@ def test_delays_of_other_task_queues_name_ours(paint: Task[..., Any], word: str)
 def test_calling_a_task_directly_explains_how_to_enqueue_it(paint: Task[..., Any]):
     with pytest.raises(TypeError, match=r"\.enqueue\(\.\.\.\) sends it to a worker, .*\.call\(\.\.\.\) runs it here"):
         paint("red")  # type: ignore[operator]
+
+
+def test_mock_of_a_method_leads_to_the_testing_kit(paint: Task[..., Any]):
+    with (
+        pytest.raises(FrozenInstanceError, match=r"'enqueue' cannot be replaced or mocked; .* assert_enqueued\(\)"),
+        mock.patch.object(paint, "enqueue"),
+    ):
+        pass
 
 
 def test_tasks_are_copied_and_pickled_as_before(paint: Task[..., Any]):
