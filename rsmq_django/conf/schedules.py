@@ -31,7 +31,7 @@ def is_name(value: Any) -> bool:
 
 def _is_json(value: Any, kind: type) -> bool:
     try:
-        return isinstance(value, kind) and bool(json.dumps(value, allow_nan=False))
+        return isinstance(value, kind) and bool(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
     except (TypeError, ValueError, RecursionError):
         return False
 

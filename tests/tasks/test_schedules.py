@@ -159,6 +159,7 @@ async def test_everything_has_an_async_form(greet: Task, server: PrivateServer):
         ({"every_s": 60, "missed": "never"}, "It must be 'skip' or 'once' or 'all'"),
         ({"every_s": 60, "evry": 1}, "Did you mean 'EVERY_S'?"),
         ({"every_s": 60, "args": [object()]}, "It must be a list that JSON can hold"),
+        ({"every_s": 60, "args": ["half a pair \ud83d"]}, "It must be a list that JSON can hold"),
         ({"every_s": 60, "kwargs": {1: 2}}, "It must be a dictionary that JSON can hold"),
         ({"every_s": 60, "kwargs": {"nobody": 1}}, "arguments do not fit"),
         ({"every_s": 60, "queue": "nowhere"}, "Queue 'nowhere' is not in RSMQ"),
