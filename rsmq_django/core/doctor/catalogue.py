@@ -161,6 +161,11 @@ KINDS = {
     "unserved": FindingKind(
         WARNING, "no task runs until a worker that consumes this queue is started: manage.py rsmq_worker"
     ),
+    "not-in-settings": FindingKind(
+        NOTE,
+        "if it was renamed or removed, its calls never run: add it to RSMQ['QUEUES'] until it is empty; if another "
+        "program consumes it, add it with FOR_OTHERS",
+    ),
     "late": FindingKind(
         WARNING,
         "more messages arrive than workers process, or tasks wait for a slow service: start more workers, or set "

@@ -13,7 +13,7 @@ from ..transport.call import Call
 from .catalogue import found
 from .finding import ExpectedQueue, Finding
 from .probe import Probe
-from .troubles import Service, Trouble, attempt_calls, depth_calls, troubles_of
+from .troubles import Service, Trouble, attempt_calls, backlogs_outside, depth_calls, troubles_of
 
 T = TypeVar("T")
 ABOUT = "workers and backlogs"
@@ -41,6 +41,8 @@ def examine_service(probe: Probe, expected: Mapping[str, ExpectedQueue], names: 
     )
     for trouble in troubles_of(expected, service):
         yield found(trouble.id, trouble.queue, _sentence(trouble))
+    for trouble in backlogs_outside(expected, service):
+        yield found(trouble.id, trouble.queue, _sentence(trouble))
 
 
 def served_queues(records: Iterable[ProcessRecord]) -> set[str]:
@@ -58,6 +60,7 @@ def _sentence(trouble: Trouble) -> str:
     return {
         "paused-backlog": f"{said}, and the queue is paused",
         "unserved": f"{said}, and no live worker consumes the queue",
+        "not-in-settings": f"{said}, and no live worker consumes the queue, which is not in the settings",
         "late": f"{said}; its target is {duration(trouble.limit)}",
     }[trouble.id]
 

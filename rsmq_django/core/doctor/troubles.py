@@ -14,7 +14,7 @@ from ..queue.listing import MAX_DEPTHS, depths
 from ..stats.depth import Depth, together
 from ..stats.history import MAX_QUEUES, recent_attempts
 from ..transport.call import Call
-from .finding import ExpectedQueue
+from .finding import DEFAULT_TARGET_S, ExpectedQueue
 
 #: A queue is failing when at least this number of attempts ended lately, and at least this share of them failed.
 FAILING_LEAST, FAILING_SHARE = 10, 0.25
@@ -81,6 +81,18 @@ def troubles_of(expected: Mapping[str, ExpectedQueue], service: Service) -> list
         if service.depths[name].messages > 0:
             found.append(Trouble("dead-letters", name, service.depths[name].messages))
     return sorted(found, key=lambda each: (each.rank, each.queue))
+
+
+def backlogs_outside(expected: Mapping[str, ExpectedQueue], service: Service) -> list[Trouble]:
+    """Return the late backlogs of queues outside the caller's settings that no live worker consumes."""
+    known = {*expected, *dead_letter_queues(expected), *service.served}
+    found = []
+    for name, parts in sorted(by_queue(service.depths.keys() - known).items()):
+        depth = together([service.depths[part] for part in parts])
+        oldest_s = depth.oldest_ready_s or 0.0
+        if name not in known and depth.ready and oldest_s > DEFAULT_TARGET_S:
+            found.append(Trouble("not-in-settings", name, depth.ready, oldest_s))
+    return found
 
 
 def dead_letter_queues(expected: Mapping[str, ExpectedQueue]) -> set[str]:

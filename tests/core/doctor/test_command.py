@@ -284,6 +284,17 @@ def test_queue_with_a_backlog_and_no_worker_is_named(server: PrivateServer):
     assert "manage.py rsmq_worker" in text
 
 
+def test_queue_that_was_taken_out_of_the_settings_is_named_with_its_messages(server: PrivateServer, settings: Any):
+    get_queue("mail").send("x")
+    server.redis.zincrby("rsmq:mail", -120_000, server.redis.zrange("rsmq:mail", 0, 0)[0])
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"letters": {}}}
+
+    text, status = run()
+
+    assert "note     mail: 1 message is ready, the oldest for 2 min, and no live worker consumes the queue, " in text
+    assert "not-in-settings" in ids(text) and status == 0
+
+
 def test_priorities_belong_to_the_backlog_of_their_queue():
     ensure_queue("mail-p50").send("x")
 

@@ -12,6 +12,7 @@ from rsmq_django.core.doctor.troubles import (
     Service,
     Trouble,
     attempt_calls,
+    backlogs_outside,
     dead_letter_queues,
     depth_calls,
     troubles_of,
@@ -102,6 +103,22 @@ def test_a_queue_that_others_work_on_is_not_judged():
     expected = {"mail": ExpectedQueue(target_s=1)}
 
     assert troubles(expected, served=(), attempts={"mail": (99, 99)}, mail=depth(9, ready=9, oldest_s=99)) == []
+
+
+def outside(*served: str, **depths: Depth) -> list[tuple[str, str, int]]:
+    expected = {"mail": MAIL, "sensors": ExpectedQueue()}
+    named = {name.replace("_", "-"): each for name, each in depths.items()}
+    return kinds(backlogs_outside(expected, Service(named, ("mail", *served), (), {})))
+
+
+def test_an_old_backlog_of_a_queue_outside_the_settings_is_found():
+    old = depth(3, ready=2, oldest_s=61)
+
+    assert outside(old_name=old, old_name_p10=old) == [("not-in-settings", "old-name", 4)]
+    assert outside("old-name", old_name=old) == [], "another project consumes it"
+    assert outside(old_name=depth(3, ready=3, oldest_s=60)) == [], "another program may consume it"
+    assert outside(old_name=depth(3)) == []
+    assert outside(mail=old, mail_p10=old, mail_dead=old, sensors=old) == [], "they are in the settings"
 
 
 def test_queues_that_need_attention_come_first():
