@@ -40,6 +40,7 @@ from .workflow_state import Workflow
 
 #: How long a workflow is kept after its last step: as long as a task that waits. Its callback has to find the results.
 KEEP_S = UNFINISHED_TTL_S
+LONGEST_KEEP_S = 1_000_000_000
 #: Steps that are stored in one call.
 STEPS_AT_ONCE = 400
 #: Limit of one script; a larger one would block the server's other clients.
@@ -113,8 +114,9 @@ class WorkflowPlan:
         then_always: bool = False,
         keeps_results: bool = True,
     ) -> None:
+        _check_options(name, keep_s)
         self.kind, self.name, self.keep_s = kind, name, keep_s
-        self.then_always, self.keeps_results = then_always, keeps_results
+        self.then_always, self.keeps_results = bool(then_always), bool(keeps_results)
         #: Dotted path of the task of a map.
         self.mapped = ""
         self._id = random_suffix()
@@ -364,6 +366,17 @@ class WorkflowPlan:
         namespace = self.client.namespace
         parts = portions(steps, lambda step: len(step[1]), count=STEPS_AT_ONCE)
         return [prepare(namespace, self._id, part) for part in parts]
+
+
+def _check_options(name: object, keep_s: object) -> None:
+    """Raise ValueError for options that would fail only when the transaction has committed."""
+    try:
+        name.encode()  # type: ignore[attr-defined]
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise ValueError(f"name is {name!r}; it must be a text that UTF-8 can hold") from error
+    is_number = isinstance(keep_s, (int, float)) and not isinstance(keep_s, bool)
+    if not (is_number and 0 < keep_s <= LONGEST_KEEP_S):  # type: ignore[operator]
+        raise ValueError(f"keep_s is {keep_s!r}; it must be a number of seconds above 0, at most {LONGEST_KEEP_S}")
 
 
 def _standing(member: Member) -> str:

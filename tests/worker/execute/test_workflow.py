@@ -569,6 +569,23 @@ def test_all_queues_of_a_workflow_are_on_one_connection(settings: Any, server: P
         chain(call(double, 1), call(double.using(queue_name="far"))).enqueue()
 
 
+@pytest.mark.parametrize("keep_s", [float("nan"), float("inf"), "60", timedelta(days=1), None, True, 0, -5])
+def test_a_time_to_keep_a_workflow_that_cannot_be_is_refused_before_the_commit(project: Configure, keep_s: Any):
+    step = call(doubling(), 1)
+
+    for plan in (chain(step, keep_s=keep_s), group([step], keep_s=keep_s)):
+        with pytest.raises(ValueError, match="keep_s is .*; it must be a number of seconds above 0"):
+            plan.enqueue()
+    with pytest.raises(ValueError, match="keep_s is"):
+        map_tasks(step.task, [1], keep_s=keep_s)
+
+
+@pytest.mark.parametrize("name", [None, 7, "half a pair \ud83d"])
+def test_a_name_of_a_workflow_that_is_no_text_is_refused_before_the_commit(project: Configure, name: Any):
+    with pytest.raises(ValueError, match="it must be a text that UTF-8 can hold"):
+        chain(call(doubling(), 1), name=name).enqueue()
+
+
 def test_a_step_of_a_chain_cannot_be_unique(project: Configure):
     with pytest.raises(InvalidTask, match="is unique; in a workflow only those members"):
         chain(call(doubling(unique=Unique()), 1)).enqueue()
