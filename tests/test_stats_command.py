@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,23 @@ def test_table_shows_queues_and_below_them_their_tasks():
     assert lines[1].split()[1:4] == ["3", "0", "0"]
     assert lines[2].split()[1:9] == ["44", "41", "3", "1", "-", "-", "2.5ms", "2.5ms"]
     assert lines[2].endswith(HEIGHTS[-1])
+
+
+def test_queues_are_shown_although_the_tasks_cannot_be_imported(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (app := tmp_path / "app_that_is_broken").mkdir()
+    (app / "__init__.py").touch()
+    (app / "tasks.py").write_text("1 / 0")
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, app.name]
+    ensure_queue("mail").send(b"x")
+    work_done("mail", "shop.send", sent=1)
+
+    names = [line.split()[0] for line in stats().splitlines()]
+
+    assert names == ["QUEUE", "mail", "shop.send"]
+    assert "tasks cannot be imported: ZeroDivisionError" in caplog.text
 
 
 def test_older_events_are_left_out():

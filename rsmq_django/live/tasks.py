@@ -7,6 +7,7 @@ from typing import Any
 
 from ..conf.settings import aliases_of, get_settings
 from ..core import Client
+from ..core.log_lines import get_logger
 from ..core.queue.queue import list_queues
 from ..core.stats.history import Counts, read_totals
 from .conditions import Selection
@@ -16,6 +17,8 @@ from .queryset import Scan
 from .scanned import ScannedSource, all_of
 from .servers import from_each
 from .texts import visible
+
+logger = get_logger(__name__)
 
 
 class TaskSource(ScannedSource):
@@ -76,11 +79,16 @@ def _totals_of(alias: str, client: Client, known: Container[str]) -> dict[str, d
 
 
 def known_names() -> set[str]:
-    """Return the names under which attempts of this project are counted."""
+    """Return the names under which attempts of this project are counted; without those of a broken module."""
     # Imported here, because a model may be imported before the tasks framework can be.
     from ..tasks.catalogue import known_functions, known_tasks
+    from ..tasks.task import registered_tasks
 
-    return {*known_tasks(), *known_functions()}
+    try:
+        return {*known_tasks(), *known_functions()}
+    except Exception as error:  # of a module of the project, which concerns no queue
+        logger.error("the project's tasks cannot be imported: %r", error)
+        return set(registered_tasks())
 
 
 def _other_homes() -> dict[str, str]:
