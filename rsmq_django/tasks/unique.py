@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
 from ..core.keys import QueueKeys, queue_keys, result_key, unique_key
+from ..core.limits import YEAR_S
 from ..core.transport.call import Argument, Call
 from .call_key import By, bound_arguments, call_key, check_is_list, check_names, key_text
 
@@ -51,14 +52,19 @@ class Unique:
         _check_word("scope", self.scope, ("pending", "running", "window"))
         _check_word("mode", self.mode, ("reject", "replace", "debounce"))
         needs_window = self.scope == "window" or self.mode == "debounce"
-        if needs_window and not (isinstance(self.window_s, (int, float)) and self.window_s > 0):
-            raise ValueError(f"window_s is {self.window_s!r}; scope 'window' and mode 'debounce' need seconds above 0")
+        if needs_window and not _is_time(self.window_s):
+            raise ValueError(
+                f"window_s is {self.window_s!r}; scope 'window' and mode 'debounce' need seconds above 0, "
+                f"at most {YEAR_S}"
+            )
         if self.window_s is not None and not needs_window:
             raise ValueError("window_s has no meaning without scope 'window' or mode 'debounce'; leave it out")
         if self.scope == "window" and self.mode == "debounce":
             raise ValueError("mode 'debounce' begins its window again with each call; leave scope='window' out")
         if self.max_wait_s is not None and self.mode != "debounce":
             raise ValueError("max_wait_s has no meaning without mode 'debounce'; leave it out")
+        if self.max_wait_s is not None and not _is_time(self.max_wait_s):
+            raise ValueError(f"max_wait_s is {self.max_wait_s!r}; it must be seconds above 0, at most {YEAR_S}")
         check_is_list(self.by)
 
     def check(self, function: Callable[..., Any], path: str) -> None:
@@ -85,6 +91,12 @@ class Unique:
         if self.by is None:
             return bound_arguments(function, args, kwargs, takes_context=takes_context)
         return call_key(self.by, function, args, kwargs, takes_context=takes_context)
+
+
+def _is_time(seconds: object) -> bool:
+    """Return whether this is a number of seconds above 0; a time that Redis cannot hold fails after the commit."""
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    return is_number and 0 < seconds <= YEAR_S  # type: ignore[operator]
 
 
 def _check_word(option: str, word: str, words: tuple[str, ...]) -> None:
