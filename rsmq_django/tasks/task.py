@@ -360,5 +360,10 @@ def _check_function(function: Any) -> None:
         raise InvalidTask(f"{function.func.__qualname__} is a task already; write @task once")
     if not hasattr(function, "__qualname__"):
         raise InvalidTask(f"{function!r} is not a function; write @task or @task(queue_name=...) above a def")
+    if "<locals>" in function.__qualname__:
+        raise InvalidTask(  # it begins with Django's own words
+            f"Task function must be defined at a module level. {function.__qualname__} is inside another function: "
+            "move it out, or use functools.wraps in the decorator that returns it."
+        )
     if isgeneratorfunction(function) or isasyncgenfunction(function):
         raise InvalidTask(f"{function.__qualname__} is a generator; let the task return a list")

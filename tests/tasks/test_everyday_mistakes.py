@@ -292,6 +292,22 @@ def test_decorator_that_gets_no_function_says_how_it_is_written(project: Configu
         task(wrong)
 
 
+def without_wraps(function: Any) -> Any:
+    def wrapper() -> None:
+        function()
+
+    return wrapper
+
+
+@without_wraps
+def wrapped() -> None: ...
+
+
+def test_decorator_without_wraps_is_explained(project: Configure):
+    with pytest.raises(InvalidTask, match=r"without_wraps\.<locals>\.wrapper is inside .* use functools\.wraps"):
+        task(wrapped)
+
+
 def test_task_is_declared_once(paint: Task[..., Any]):
     with pytest.raises(InvalidTask, match="is a task already; write @task once$"):
         task(paint)  # type: ignore[call-overload]
