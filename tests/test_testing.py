@@ -215,6 +215,19 @@ def test_a_call_that_waits_for_an_open_transaction_is_explained(kit_on_commit: K
     kit_on_commit.assert_enqueued(declared)
 
 
+@pytest.mark.django_db
+def test_a_call_from_before_the_kit_is_explained(settings: Any, request: pytest.FixtureRequest):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": "redis://nowhere.invalid"}}}
+    declared = declare(lambda: None)
+    declared.enqueue()
+    kit = request.getfixturevalue("rsmq")
+
+    with pytest.raises(
+        AssertionError, match="older than the kit: request the fixture rsmq before fixtures that enqueue"
+    ):
+        kit.assert_enqueued(declared)
+
+
 def test_a_task_of_a_test_that_never_commits_is_run(kit_on_commit: Kit):
     seen: list[str] = []
     second = declare(lambda: seen.append("second"))

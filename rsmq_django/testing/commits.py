@@ -63,6 +63,15 @@ def commit() -> int:
     return done
 
 
+def is_anything_early() -> bool:
+    """Return whether a hook was registered in a TestCase's transaction before the kit began; it never runs."""
+    return any(
+        not isinstance(hook, _Once) and _count_of_test_blocks(each) and _is_committed(savepoints, each)
+        for each in connections.all(initialized_only=True)
+        for savepoints, hook, *_ in each.run_on_commit
+    )
+
+
 def is_anything_waiting() -> bool:
     """Return whether a hook is registered in an open transaction."""
     hooks = [hook for each in connections.all(initialized_only=True) for _, hook, *_ in each.run_on_commit]

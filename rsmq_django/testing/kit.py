@@ -17,7 +17,7 @@ from ..tasks.call_key import bound_arguments
 from ..tasks.envelope import Envelope, decode
 from ..tasks.task import find_task, registered_tasks
 from ..tasks.typed_arguments import as_sent
-from .commits import commit, hooks_that_run_once, is_anything_waiting
+from .commits import commit, hooks_that_run_once, is_anything_early, is_anything_waiting
 from .enqueued import DeadLetter, Enqueued, all_clients, all_queues, calls_in, clients_of, stored_in
 from .firing import fire
 from .running import Run, bursts_on, send_from_outbox
@@ -198,4 +198,6 @@ def _shown(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def _hint() -> str:
+    if is_anything_early():
+        return " (an on_commit hook is older than the kit: request the fixture rsmq before fixtures that enqueue)"
     return " (an open transaction has on_commit hooks)" if is_anything_waiting() else ""
