@@ -39,21 +39,49 @@ _ATTEMPTS = "give max_attempts=..., which counts the first attempt, too"
 _LATER = "delay a call with .using(run_after=timedelta(...)).enqueue(...)"
 _TIME_LIMIT = "give timeout_s=..., which interrupts the task, or hard_timeout_s=..., which ends its process; in seconds"
 _WAITS = "give backoff=fixed(seconds) or exponential(first_s=..., max_s=...) of rsmq_django.tasks"
+_AGE = "give expires_in_s=..."
+_FOLLOWS = "combine calls with chain() or group() of rsmq_django.tasks, which have on_failure=..."
+_PERIODIC = "write @cron(...) or @every(...) of rsmq_django.tasks above @task"
+_ID = "enqueue() makes the ids; unique=Unique(...) finds equal calls"
 #: Options of tasks and calls whose equivalent has no similar name, or another meaning.
 OPTION_WORDS = {
+    "acks_late": "leave it out: a call is always acknowledged after its run",
     "bind": "declare it with takes_context=True, or ask for current_task() inside the task",
     "countdown": _LATER,
+    "cron": _PERIODIC,
     "default_retry_delay": _WAITS,
     "delay": _LATER,
+    "depends_on": _FOLLOWS,
     "eta": _LATER,
+    "every": _PERIODIC,
     "ignore_result": "give result_ttl_s=0",
+    "job_id": _ID,
+    "link": _FOLLOWS,
+    "link_error": _FOLLOWS,
+    "lock": "give limits=[Concurrency(1)] of rsmq_django.tasks",
+    "max_age": _AGE,
+    "max_backoff": _WAITS,
     "max_retries": _ATTEMPTS,
+    "min_backoff": _WAITS,
+    "name": "a task is named by its dotted path; give its earlier paths as aliases=[...]",
+    "on_failure": _FOLLOWS,
+    "on_success": _FOLLOWS,
+    "queueing_lock": 'give unique=Unique(scope="pending") of rsmq_django.tasks',
     "rate_limit": "give limits=[Rate(...)] of rsmq_django.tasks",
     "retries": _ATTEMPTS,
+    "retry": _ATTEMPTS,
+    "retry_backoff": _WAITS,
+    "retry_backoff_max": _WAITS,
     "retry_delay": _WAITS,
+    "retry_jitter": _WAITS,
+    "retry_kwargs": _ATTEMPTS,
     "run_after": _LATER,
+    "schedule": _PERIODIC,
     "soft_time_limit": _TIME_LIMIT,
+    "task_id": _ID,
+    "throws": "give give_up_on=(...)",
     "time_limit": _TIME_LIMIT,
+    "ttl": _AGE,
 }
 #: Of results.
 RESULT_WORDS = {

@@ -87,12 +87,28 @@ def test_misspelt_options_of_a_task_are_suggested(project: Configure, misspelt: 
         ("ignore_result", "result_ttl_s=0"),
         ("rate_limit", r"limits=\[Rate\("),
         ("default_retry_delay", r"backoff=fixed\("),
+        ("retry", "max_attempts="),
+        ("retry_backoff", r"backoff=fixed\("),
+        ("max_age", "expires_in_s="),
+        ("name", "aliases="),
+        ("acks_late", "always"),
+        ("lock", r"Concurrency\(1\)"),
+        ("queueing_lock", r"Unique\(scope=\"pending\"\)"),
+        ("cron", "above @task"),
+        ("on_success", r"chain\(\)"),
+        ("throws", "give_up_on="),
         ("run_after", r"\.using\(run_after="),
     ],
 )
 def test_options_of_other_task_queues_name_ours(project: Configure, word: str, way: str):
     with pytest.raises(TypeError, match=f"a task has no option '{word}': .*{way}"):
         declare(lambda: None, **{word: 3})
+
+
+@pytest.mark.parametrize("word", ["link", "depends_on", "task_id"])
+def test_options_of_calls_of_other_task_queues_name_ours(paint: Task[..., Any], word: str):
+    with pytest.raises(TypeError, match=rf"using\(\) has no option '{word}': .*(chain\(\)|Unique)"):
+        paint.using(**{word: 3})
 
 
 @pytest.mark.parametrize("word", ["countdown", "eta"])
