@@ -8,11 +8,10 @@
 --   KEYS[5], KEYS[6], KEYS[7]  zset and hash of the holder's queue, and its result record; only in a second call
 --   ARGV     delay in ms, or the unit of the queue's own delay; channel; seconds to keep an unfinished record (0: none);
 --            queue name; task id; body; scope; mode; window in ms; longest wait in ms (0: none); ms that the lock is kept;
---            task id of the holder whose keys were given, or ""; "1" for a member of a workflow;
---            tags (JSON), or ""
+--            task id of the holder whose keys were given, or ""; "1" for a member of a workflow; tags (JSON), or ""
 --
 -- Returns "sent", the ids of task and message, and the task that it replaced with its tags, if there is one; "duplicate"
--- and the ids of the call that has the lock; or "look", a task id and its queue: the lock names that task, call again with its keys.
+-- and the ids of the call that has the lock; or "look", task id and queue of that call: send again with its keys.
 -- Errors: QueueNotFound, MessageTooLong, BrokenLock <key>; nothing is stored then.
 --#include parts/clock
 --#include parts/base36
@@ -22,6 +21,7 @@
 --#include parts/note
 --#include parts/store_one
 --#include parts/announce_end
+--#include tasks/parts/replace
 local messages, settings, lock, result = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local delay, channel, record_ttl_s, queue, task = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local body, scope, mode, given_task = ARGV[6], ARGV[7], ARGV[8], ARGV[12]
@@ -55,13 +55,7 @@ if mode == "debounce" then delay = window_ms end
 if max_wait_ms > 0 then delay = math.max(0, math.min(delay, first_ms + max_wait_ms - now_ms)) end
 local id, visible_ms = store_one(messages, settings, delay, channel, task, body)
 if not visible_ms then return id end
-if is_waiting then
-  local awaited_by = redis.pcall("HGET", KEYS[7], "awaited_by")
-  remove(KEYS[5], KEYS[6], {holder_message})
-  redis.call("DEL", KEYS[7])
-  note(KEYS[7], record_ttl_s, visible_ms, "status", "DUPLICATE", "of", task)
-  announce_end(KEYS[7], type(awaited_by) == "string" and awaited_by) -- who waits for it waits for the new call from now on
-end
+if is_waiting then replace(KEYS[5], KEYS[6], KEYS[7], holder_message, record_ttl_s, visible_ms, task) end
 local ends_ms = scope == "window" and until_ms or visible_ms + lock_ttl_ms
 redis.call("DEL", lock)
 redis.call("HSET", lock, "task", task, "queue", queue, "message", id, "first_ms", integer(first_ms), "until_ms", until_ms)
@@ -69,5 +63,4 @@ if ARGV[13] == "1" then redis.call("HSET", lock, "member", "1") end
 if ARGV[14] and ARGV[14] ~= "" then redis.call("HSET", lock, "tags", ARGV[14]) end
 redis.call("PEXPIRE", lock, integer(ends_ms - now_ms))
 note(result, record_ttl_s, visible_ms, "status", "READY", "queue", queue, "message", id)
-if is_waiting then return {"sent", task, id, holder, held[7] or ""} end
-return {"sent", task, id}
+return {"sent", task, id, is_waiting and holder or nil, is_waiting and (held[7] or "") or nil}
