@@ -275,7 +275,8 @@ def _untag(client: Client, place: _Place, task_id: str, body: bytes | None) -> l
 def cancel_tagged(tag: str) -> int:
     """Cancel all unfinished tasks with this tag, and return how many there were. See cancel().
 
-    A call of a unique task that replaced one with the tag, and does not have it, is not cancelled.
+    A call of a unique task that replaced one with the tag, and does not have it, is not cancelled. A call that is being
+    sent at this moment may escape: it runs, and is not found by the tag later.
     """
     check_tag(tag)
     count = 0

@@ -4,6 +4,7 @@
 - A call may be replaced by an equal one only before it was taken, and the new one comes at the same moment.
 - A call that was cancelled before it was taken never begins. Otherwise it begins once more at most, in a process that
   had it, and ends soon. Its result says that it was cancelled. `cancel()` says whether it was in time.
+- Cancelling by a tag leaves no call that had it before.
 - A call expires when it is due for as long as it says, and does not begin for the first time then.
 - Each stored call has run to its end, or is a dead letter, was cancelled or replaced.
 """
@@ -11,6 +12,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +28,8 @@ WINDOW_S = 20.0
 EXPIRES_IN_S = 3.0
 #: A worker knows the server's clock about that well.
 CLOCK_S = 1.0
+#: A message comes this long after its tag was stored, at most.
+TAG_S = 1.0
 BURST_S = 5.0
 LONGEST_BURST_S = 15.0
 #: Where no lease is lost, a call that was cancelled does not run to its end later than this.
@@ -45,6 +49,7 @@ class Body:
     key: object
     #: In the history.
     name: str
+    tag: str = ""
 
 
 def read_call(text: bytes) -> Body:
@@ -53,7 +58,7 @@ def read_call(text: bytes) -> Body:
     kind, args = call["task"].rpartition(".")[2], call.get("args") or [None]
     key = args[0] if kind in UNIQUE else None
     if kind in NAMED:
-        return Body(call["id"], kind, key, str(args[0]))
+        return Body(call["id"], kind, key, str(args[0]), "".join(call.get("meta", {}).get("tags", [])))
     return Body(call["id"], kind, key, call["id"] if kind in UNIQUE else call.get("kwargs", {}).get("name", call["id"]))
 
 
@@ -115,7 +120,7 @@ class Calls:
         self._read_body, self._now = read_body, now
         self._by_message: dict[str, Stored] = {}
         self._ids: set[str] = set()
-        #: Ids of calls, and names of workflows, that a sender asked to cancel.
+        #: Ids of calls, names of workflows, and tags, that a sender asked to cancel.
         self.to_cancel: set[str] = set()
         self.problems: list[str] = []
 
@@ -155,7 +160,7 @@ class Calls:
         if stored.replaced_by is not None:
             stored.replaced_by.stands_for |= stored.stands_for
             return stored.kind in REPLACED and stored.taken_s is None
-        if stored.stands_for.isdisjoint(self.to_cancel) and stored.root not in self.to_cancel:
+        if self.to_cancel.isdisjoint((*stored.stands_for, stored.root, stored.body.tag)):
             return False
         stored.cancelled_s = self._now()
         return True
@@ -210,7 +215,23 @@ class Calls:
                 problems.append(f"{stored.kind} call {stored.name} was stored, and has neither run nor died")
             if stored.kind == "expiring" and knows_causes:
                 problems += [f"{stored.name} {each}" for each in _wrong_expiry(stored, own, has_died=has_died)]
-        return problems + self._answers(history)
+        return problems + self._answers(history) + self._missed_by_tag(history)
+
+    def _missed_by_tag(self, history: Sequence[Entry]) -> list[str]:
+        """Return calls that were there all the time while calls with their tag were cancelled, and are there still.
+
+        One that came in the middle of an earlier such cancellation may have lost its tag by it.
+        """
+        cancelled, problems = [entry for entry in history if entry.what == "cancel tagged"], []
+        for stored in self._by_message.values():
+            own = [entry for entry in cancelled if entry.name == stored.body.tag]
+            if any(each.more["began_s"] <= stored.came_s <= each.at_s + TAG_S for each in own):
+                continue
+            gone_s = math.inf if stored.gone_s is None else stored.gone_s
+            told = [each for each in own if each.more["count"] is not None]
+            if any(stored.came_s < each.more["began_s"] and gone_s > each.at_s for each in told):
+                problems.append(f"{stored.kind} call {stored.name} was missed when calls with its tag were cancelled")
+        return problems
 
     def _answers(self, history: Sequence[Entry]) -> list[str]:
         """Return what senders were told, and was not so."""

@@ -153,3 +153,9 @@ def late_ticks_are_dropped() -> None:
         return missed, [at_ms for at_ms in late if at_ms > now_ms - 2000]
 
     vars(scheduler)["missed_and_late"] = missed_and_late
+
+
+@defect
+def tags_are_not_stored() -> None:
+    """Calls are not found by their tags."""
+    _change_lua("tasks/parts/tagging", 'redis.call("ZADD", key, unpack(entries))', "")

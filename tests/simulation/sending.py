@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from rsmq_django.core.errors import OutcomeUnknown, PartlyDone, RedisFailure, WorkflowInterrupted
-from rsmq_django.tasks import Task, Workflow, call, cancel, chain, group, map_tasks
+from rsmq_django.tasks import Task, Workflow, call, cancel, cancel_tagged, chain, group, map_tasks
 from rsmq_django.tasks.compat import TaskResultDoesNotExist
 from rsmq_django.tasks.workflow_plan import Invocation
 from tests.faults.checker import MEMBERS
@@ -27,7 +27,7 @@ SHARES |= {"group": 6, "map": 4, "single": 6, "waiting": 3, "windowed": 3, "late
 CANCELLED = UNIQUE | {"plain", "delayed", "flaky", "limited", "kept", "expiring"}
 #: How often a sender tries to cancel a call while the outcome is unknown.
 CANCEL_TRIES = 5
-KEYS = ("a", "b")
+KEYS, TAGS = ("a", "b"), ("north", "south")
 
 
 def start(sender: Process, dice: random.Random) -> None:
@@ -47,6 +47,8 @@ def _send(sender: Process, number: int, dice: random.Random) -> None:
             world.sleep(dice.expovariate(1 if network().weather else 1 / 10))
         if world.scheduler().now >= until:
             return
+        if dice.random() < 0.03:
+            _cancel_tagged(dice.choice(TAGS), dice)
         if not is_burst:
             (kind,) = dice.choices(list(SHARES), list(SHARES.values()))
         began_s, began_ms = world.scheduler().now, network().server_us / 1000
@@ -82,10 +84,11 @@ def _told(kind: str, name: str, dice: random.Random) -> list[tuple[str, str]]:
 
 def _enqueue(kind: str, name: str, dice: random.Random) -> str:
     if kind == "plain":
-        return _using(tasks.plain, dice).enqueue(name, dice.choice([0.01, 0.1, 1, 5, 20, 80])).id
+        tags = dice.sample(TAGS, dice.choice([0, 1]))
+        return _using(tasks.plain, dice, tags=tags).enqueue(name, dice.choice([0.01, 0.1, 1, 5, 20, 80])).id
     if kind == "delayed":
         later = timedelta(seconds=dice.uniform(1, 90))
-        return _using(tasks.plain, dice, run_after=later).enqueue(name, 0.5).id
+        return _using(tasks.plain, dice, run_after=later, tags=[dice.choice(TAGS)]).enqueue(name, 0.5).id
     if kind == "expiring":
         later = timedelta(seconds=dice.choice([0, dice.uniform(1, 30), dice.uniform(1, 30)]))
         return _using(tasks.expiring, dice, run_after=later).enqueue(name, dice.choice([0, 0, 1])).id
@@ -161,6 +164,21 @@ def _cancel(told: str, task_id: str, name: str, kind: str, dice: random.Random) 
         else:
             world.note("cancel", name, kind, id=task_id, answer=answer)
             return
+
+
+def _cancel_tagged(tag: str, dice: random.Random) -> None:
+    """Cancel all calls with a tag; again, when a reply is lost."""
+    network().calls.to_cancel.add(tag)
+    began_s = world.scheduler().now
+    for _ in range(CANCEL_TRIES):
+        try:
+            count = cancel_tagged(tag)
+        except RedisFailure:
+            world.sleep(dice.expovariate(2))
+        else:
+            world.note("cancel tagged", tag, began_s=began_s, count=count)
+            return
+    world.note("cancel tagged", tag, began_s=began_s, count=None)
 
 
 def _cancel_some(sender: Process, workflow: Workflow, name: str, kind: str, dice: random.Random) -> None:

@@ -23,10 +23,11 @@ class Course:
         self.calls = Calls(lambda message_id: self._bodies[message_id], lambda: self.now_s)
         self._history: list[Entry] = []
 
-    def change(self, actor: Process, new: str = "", gone: str = "", kind: str = "single") -> set[str]:
+    def change(self, actor: Process, new: str = "", gone: str = "", kind: str = "single", tag: str = "") -> set[str]:
         """Let messages come and go; the first letter of a message is the key, the whole is the id of the call."""
         for each in new.split():
-            self._bodies[each] = json.dumps({"task": f"tasks.{kind}", "id": each, "args": [each[0]]}).encode()
+            call = {"task": f"tasks.{kind}", "id": each, "args": [each[0]], "meta": {"tags": [tag]}}
+            self._bodies[each] = json.dumps(call).encode()
         return self.calls.compare(actor, dict.fromkeys(new.split(), 0.0), gone.split(), self.now_s * 1000)
 
     def note(self, what: str, name: str, pid: int = 2, **more: Any) -> None:
@@ -138,6 +139,18 @@ def test_answers_of_cancel_are_checked(course: Course):
         "single call a1 was cancelled with False",
         "single call b1 was cancelled with True",
     ]
+
+
+def test_call_that_is_missed_when_its_tag_is_cancelled_is_a_problem(course: Course):
+    for name, came_s in (("a", 0), ("b", 3)):
+        course.now_s = came_s
+        course.change(SENDER, new=name, kind="plain", tag="north")
+        course.note("end", name)
+    course.now_s = 4
+    course.change(WORKER, gone="b")
+    course.note("cancel tagged", "north", began_s=2, count=0)
+
+    assert course.problems() == ["plain call a was missed when calls with its tag were cancelled"]
 
 
 @pytest.mark.parametrize(

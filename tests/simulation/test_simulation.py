@@ -35,6 +35,7 @@ SHOWN_BY = {
     "priorities-are-turned-around": "restart server",
     "ticks-are-fired-by-each": "split requests",
     "late-ticks-are-dropped": "hole",
+    "tags-are-not-stored": "reset",
 }
 #: Found here; the others take longer, because nothing happens until the end of the run or few seeds show them.
 QUICK = ("receipts-are-not-checked", "sends-are-repeated")
