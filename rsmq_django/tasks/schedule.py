@@ -25,6 +25,7 @@ from ..conf.timetable import can_read_cron
 from ..core.errors import RedisFailure, RsmqError
 from ..core.tasks.schedules import tick_id
 from .arguments import check_arguments
+from .envelope import encode
 from .foreign_words import no_option
 from .lanes import lane_of_call
 from .middleware import firing
@@ -142,9 +143,19 @@ def task_of(entry: Schedule) -> Task[..., Any]:
             get_settings().queue(entry.queue)
             task = task.using(queue_name=entry.queue)
         check_first_shard(task, "a schedule")
+        _check_size(entry, task)
         return task
-    except Exception as error:  # ImproperlyConfigured, or InvalidTask of Django or its backport
+    except Exception as error:  # ImproperlyConfigured, ValueError, or InvalidTask of Django or its backport
         raise UnusableSchedule(f"schedule {entry.name!r}: {error}") from error
+
+
+def _check_size(entry: Schedule, task: Task[..., Any]) -> None:
+    """Raise ValueError for arguments that are too long for the queue, before what is added to a message."""
+    args, kwargs = as_sent(task, entry.args, entry.kwargs or {})
+    size_bytes = len(encode(entry.task, "", args, kwargs, None))
+    limit = get_settings().queue(task.queue_name).max_size_bytes
+    if 0 <= limit < size_bytes:
+        raise ValueError(f"its call is {size_bytes} bytes, queue {task.queue_name!r} allows {limit}; pass ids instead")
 
 
 def connection_of(entry: Schedule) -> str:

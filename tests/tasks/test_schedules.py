@@ -163,6 +163,7 @@ async def test_everything_has_an_async_form(greet: Task, server: PrivateServer):
         ({"every_s": 60, "kwargs": {1: 2}}, "It must be a dictionary that JSON can hold"),
         ({"every_s": 60, "kwargs": {"nobody": 1}}, "arguments do not fit"),
         ({"every_s": 60, "queue": "nowhere"}, "Queue 'nowhere' is not in RSMQ"),
+        ({"every_s": 60, "args": ["x" * 65_536]}, "bytes, queue 'default' allows 65536; pass ids instead"),
     ],
 )
 def test_mistake_is_refused_with_a_remedy(greet: Task, options: dict[str, Any], complaint: str):
@@ -332,6 +333,7 @@ def test_two_tasks_cannot_share_a_name(greet: Task):
         ({"EVERY_S": 60, "QUEUE": "slwo"}, "rsmq.E031", "sends to 'slwo'"),
         ({"EVERY_S": 60, "TASK": "shop.gone"}, "rsmq.E032", "no task 'shop.gone' is declared here"),
         ({"EVERY_S": 60, "ARGS": []}, "rsmq.E032", "missing a required argument: 'name'"),
+        ({"EVERY_S": 60, "ARGS": ["x" * 65_536]}, "rsmq.E032", "bytes, queue 'default' allows 65536"),
         ({"EVERY_S": 60, "EVRY": 1}, "rsmq.E002", "unknown option 'EVRY'"),
     ],
 )
