@@ -83,7 +83,11 @@ class Collected:
     def __call__(self) -> None:
         """Send the calls, and log those that could not be sent."""
         waiting = [outgoing for batches, _ in self._waiting for outgoing in batches]
-        outcomes = self._send_all(merged(waiting))
+        try:
+            outcomes = self._send_all(merged(waiting))
+        except Exception:  # Django logs it, but knows no ids
+            logger.error("the transaction is committed, but %s may not have been sent", _described(waiting))
+            raise
         unsent = [outgoing for outgoing in waiting if not isinstance(outcomes.get(id(outgoing)), Sent)]
         if unsent:
             log_lost(_described(unsent), _error_of(waiting, outcomes))

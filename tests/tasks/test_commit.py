@@ -276,6 +276,20 @@ def test_server_that_is_down_at_the_commit_is_logged_with_the_lost_calls_and_no_
 
 
 @pytest.mark.django_db(transaction=True)
+def test_calls_that_a_process_without_memory_cannot_send_are_named(
+    greet: Task, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    def exchange(self: Connection, commands: Sequence[Command]) -> list[Reply]:
+        raise MemoryError
+
+    with transaction.atomic():
+        result = greet.enqueue("Ada")
+        monkeypatch.setattr(Connection, "exchange", exchange)
+
+    assert f"the transaction is committed, but a call of {greet.module_path} ({result.id}) may not" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
 def test_receiver_that_raises_at_the_commit_does_not_prevent_other_announcements(greet: Task):
     told: list[str] = []
 
