@@ -128,7 +128,7 @@ class Accepted:
     replaced_tags: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class UniqueCall:
     """One prepared call of a unique task."""
 
@@ -171,9 +171,9 @@ class UniqueCall:
             round((unique.max_wait_s or 0) * 1000),
             LOCK_TTL_MS,
             holder.task_id if holder else "",
-            int(self.is_member),
-            json.dumps(list(self.tags)) if self.tags else "",
         )
+        if self.is_member or self.tags:
+            args += (int(self.is_member), json.dumps(list(self.tags)) if self.tags else "")
         return Call("tasks/enqueue_unique", tuple(keys), args, self._read, subject=self.queue_name)
 
     def _read(self, reply: list[bytes]) -> Accepted | Holder:
