@@ -386,10 +386,9 @@ def test_worker_of_a_case_is_started_as_many_times_as_it_says(monkeypatch):
     case = replace(OURS.case("1 thread"), processes=2, workers=2)
     with Server() as server:
         OURS.fill(server, case.environment, 4000)
-        drained = drain(server, OURS, case, tasks=2000)
+        drain(server, OURS, case, tasks=2000)
 
     assert len(started) == 2
-    assert drained.window.rate > 0
     assert all(worker.cpu_s() is None for worker in started)  # both have ended
 
 
