@@ -236,6 +236,8 @@ class RSMQBackend(BaseTaskBackend):
                 if body is not None:
                     return self._restore(result_id, record, body)
                 record = client.run(read_record(client.namespace, result_id))  # it ended between the two reads
+                if "of" in record:  # or was replaced
+                    return self._find(result_id)
             if record:
                 return self._restore(result_id, record, _body_of(record))
         return None
@@ -252,6 +254,8 @@ class RSMQBackend(BaseTaskBackend):
                 if body is not None:
                     return self._restore(result_id, record, body)
                 record = await client.arun(read_record(client.namespace, result_id))
+                if "of" in record:
+                    return await self._afind(result_id)
             if record:
                 return self._restore(result_id, record, _body_of(record))
         return None

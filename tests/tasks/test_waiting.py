@@ -16,7 +16,7 @@ from django.db.transaction import TransactionManagementError
 
 from rsmq_django.core.queue.retry_plans import begin, each_part, go_on, read_plan, return_part
 from rsmq_django.queues import ensure_queue, get_client
-from rsmq_django.tasks import Retry, Unique, cancel, fixed, waiting
+from rsmq_django.tasks import Retry, Unique, backend, cancel, fixed, waiting
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from rsmq_django.tasks.results import await_end
 from tests.redis_server import PrivateServer
@@ -250,6 +250,22 @@ def test_who_waits_for_a_replaced_call_is_woken_by_the_end_of_the_new_one(projec
     work()
 
     assert wait.result(LONG_S).return_value == 3
+
+
+def test_result_of_a_call_that_is_replaced_while_it_is_read_is_that_of_the_new_call(
+    project: Configure, monkeypatch: pytest.MonkeyPatch
+):
+    task = declare(unique=Unique(mode="replace", by=[]))(lambda number: number)
+    first, read_body = task.enqueue(1), backend.read_body
+
+    def replace_first(*args: Any) -> Any:
+        monkeypatch.setattr(backend, "read_body", read_body)
+        task.enqueue(2)
+        return read_body(*args)
+
+    monkeypatch.setattr(backend, "read_body", replace_first)
+
+    assert task.get_result(first.id).args == [2]
 
 
 def test_a_dead_letter_that_is_put_back_is_an_end(project: Configure, server: PrivateServer):
