@@ -16,9 +16,9 @@ from django.db.transaction import TransactionManagementError
 
 from rsmq_django.core.queue.retry_plans import begin, each_part, go_on, read_plan, return_part
 from rsmq_django.queues import ensure_queue, get_client
-from rsmq_django.tasks import Retry, Unique, backend, cancel, fixed, waiting
+from rsmq_django.tasks import Retry, Unique, cancel, fixed, waiting
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
-from rsmq_django.tasks.results import await_end
+from rsmq_django.tasks.results import await_end, read_body
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.tasks.test_backend_options import configure_backend
@@ -256,14 +256,14 @@ def test_result_of_a_call_that_is_replaced_while_it_is_read_is_that_of_the_new_c
     project: Configure, monkeypatch: pytest.MonkeyPatch
 ):
     task = declare(unique=Unique(mode="replace", by=[]))(lambda number: number)
-    first, read_body = task.enqueue(1), backend.read_body
+    first = task.enqueue(1)
 
     def replace_first(*args: Any) -> Any:
-        monkeypatch.setattr(backend, "read_body", read_body)
+        monkeypatch.setattr("rsmq_django.tasks.backend.read_body", read_body)
         task.enqueue(2)
         return read_body(*args)
 
-    monkeypatch.setattr(backend, "read_body", replace_first)
+    monkeypatch.setattr("rsmq_django.tasks.backend.read_body", replace_first)
 
     assert task.get_result(first.id).args == [2]
 
