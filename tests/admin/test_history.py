@@ -93,6 +93,10 @@ def tasks_of(page: Any) -> list[str]:
     return [row[0][1] for row in page.context["totals"]]
 
 
+def on_the_wall(time: dt.datetime) -> str:
+    return f"{timezone.localtime(time):%Y-%m-%dT%H:%M}"
+
+
 @pytest.mark.parametrize("span", ["2d", "2w", "12w", "52w", "<x>"])
 def test_history_shows_every_task_of_a_span(browser: Browser, history: None, span: str):
     page = browser.get(TASKS, {"span": span})
@@ -126,11 +130,11 @@ def test_tasks_are_searched_and_sorted(browser: Browser, history: None):
 
 
 def test_history_can_have_a_range_of_its_own(browser: Browser, history: None):
-    newest = timezone.localtime(TaskHour.objects.latest("hour").hour)
-    form = "%Y-%m-%dT%H:%M"
+    newest = TaskHour.objects.latest("hour").hour
 
-    hours = browser.get(TASKS, {"since": f"{newest - dt.timedelta(days=1):{form}}", "until": f"{newest:{form}}"})
-    days = browser.get(TASKS, {"since": f"{newest - dt.timedelta(days=30):{form}}"})
+    # Taken from the clock of UTC, as days of 24 hours: the clock on the wall may have been put back in between.
+    hours = browser.get(TASKS, {"since": on_the_wall(newest - dt.timedelta(days=1)), "until": on_the_wall(newest)})
+    days = browser.get(TASKS, {"since": on_the_wall(newest - dt.timedelta(days=30))})
 
     attempts = hours.context["charts"][0]
     assert (attempts.title, len(attempts.times), sum(attempts.series[0].values)) == ("Attempts per hour", 24, 195)
