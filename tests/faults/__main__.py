@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -132,8 +133,11 @@ def _explain(scenario: Scenario, seed: int, report: Report, steps: Sequence[Step
 
 
 def _end(*_: object) -> None:
+    """End at once, with all that was started: an exception would be lost where it meets a `__del__` or an `except`."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(1)
+    for pid in leftovers.children():
+        leftovers.end_tree(pid)
+    os._exit(1)
 
 
 if __name__ == "__main__":
