@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Literal, TypeVar
 
 from .errors import InvalidValue, MessageNotBytes
+from .numbers import is_number, is_whole
 
 T = TypeVar("T")
 Body = bytes | str
@@ -37,7 +38,7 @@ _RSMQ_WORDS = {"visibility_timeout_s": "vt", "delay_s": "delay", "max_size_bytes
 
 def whole_seconds(what: str, seconds: int) -> int:
     """Return `seconds`, or raise InvalidValue: attributes of a queue are whole seconds, as other clients expect."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= MAX_SECONDS:
+    if not is_whole(seconds) or not 0 <= seconds <= MAX_SECONDS:
         raise _outside(what, seconds, "whole seconds between 0 and 9999999", f"must be between 0 and {MAX_SECONDS}")
     return seconds
 
@@ -69,7 +70,7 @@ def milliseconds_or_own(what: str, seconds: float | None, unit: TimeUnit) -> int
 
 def milliseconds(what: str, seconds: float) -> int:
     """Return seconds as milliseconds, or raise InvalidValue."""
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= MAX_SECONDS:
+    if not is_number(seconds) or not 0 <= seconds <= MAX_SECONDS:
         raise _outside(what, seconds, "seconds between 0 and 9999999", f"must be between 0 and {MAX_SECONDS}")
     # Rounded up, so that nothing becomes visible early; not by the last digit of a float (2.007 * 1000 > 2007).
     return math.ceil(round(seconds * 1000, 6))
@@ -78,7 +79,7 @@ def milliseconds(what: str, seconds: float) -> int:
 def checked_max_size(size_bytes: int) -> int:
     """Return `size_bytes`, or raise InvalidValue."""
     limits = f"between {MIN_MAX_SIZE_BYTES} and {MAX_MAX_SIZE_BYTES}"
-    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int):
+    if not is_whole(size_bytes):
         raise _outside("max_size_bytes", size_bytes, f"a whole number {limits}, or -1", f"must be {limits}")
     if size_bytes != UNLIMITED and not MIN_MAX_SIZE_BYTES <= size_bytes <= MAX_MAX_SIZE_BYTES:
         raise _outside("max_size_bytes", size_bytes, f"{limits}, or -1 for no limit", f"must be {limits}")
@@ -87,7 +88,7 @@ def checked_max_size(size_bytes: int) -> int:
 
 def checked_count(count: int) -> int:
     """Return `count`, or raise InvalidValue."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_BATCH:
+    if not is_whole(count) or not 1 <= count <= MAX_BATCH:
         raise _outside("count", count, f"between 1 and {MAX_BATCH}", f"must be between 1 and {MAX_BATCH}")
     return count
 

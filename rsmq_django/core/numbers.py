@@ -1,9 +1,10 @@
-"""Parsing of numbers from Redis. Any program may have written them: they are finite and bounded, or rejected."""
+"""What counts as a number: of a caller, and in Redis, where any program may have written it."""
 
 from __future__ import annotations
 
 import math
 import re
+from typing import TypeGuard
 
 #: The largest number that Redis counts to.
 LARGEST = 2**63 - 1
@@ -14,6 +15,16 @@ _WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _FINITE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
 Raw = bytes | str | float | None
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Return whether a value is a whole number. True and False are none, although Python counts them as integers."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return whether a value is a number. True and False are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def read_whole(raw: Raw) -> int | None:

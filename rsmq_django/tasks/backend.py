@@ -26,6 +26,7 @@ from ..core.errors import PartlyDone
 from ..core.ids import random_suffixes
 from ..core.keys import queue_keys
 from ..core.limits import MAX_BATCH
+from ..core.numbers import is_number
 from .arguments import check_arguments
 from .backend_options import read_backend_options
 from .compat import (
@@ -289,7 +290,7 @@ def _new_results(task: Any, batches: Sequence[Outgoing], sent: Sent) -> Iterator
 
 def _check_types(task: Any) -> None:
     # Django compares both before it looks at their types.
-    if isinstance(task.priority, bool) or not isinstance(task.priority, (int, float)):
+    if not is_number(task.priority):
         raise InvalidTask(f"priority is {task.priority!r}; it must be a whole number between -100 and 100.")
     if task.run_after is not None and not isinstance(task.run_after, datetime):
         raise InvalidTask(f"run_after is {task.run_after!r}; it must be an aware datetime, or in using() a timedelta.")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.keys import limit_key
+from ..core.numbers import is_number, is_whole
 from ..core.transport.call import Argument
 from .call_key import By, call_key, check_is_list, check_names, key_text
 
@@ -64,8 +65,7 @@ class Rate:
 
     def __post_init__(self) -> None:
         _check_count("Rate", self.most, MOST_IN_A_WINDOW)
-        is_number = isinstance(self.per_s, (int, float)) and not isinstance(self.per_s, bool)
-        if not is_number or not 0.001 <= self.per_s <= LONGEST_WINDOW_S:
+        if not is_number(self.per_s) or not 0.001 <= self.per_s <= LONGEST_WINDOW_S:
             raise ValueError(f"per_s is {self.per_s!r}; it must be 0.001 to {LONGEST_WINDOW_S} seconds (a week)")
         check_is_list(self.by)
 
@@ -128,5 +128,5 @@ def keys_of_limit(
 
 
 def _check_count(kind: str, most: int, largest: int) -> None:
-    if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= largest:
+    if not is_whole(most) or not 1 <= most <= largest:
         raise ValueError(f"{kind} of {most!r}; it must be a whole number from 1 to {largest}")

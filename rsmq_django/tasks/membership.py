@@ -16,6 +16,7 @@ from typing import Any, Literal
 from ..conf.settings import get_settings
 from ..core.errors import InvalidName
 from ..core.keys import checked_name, queue_keys
+from ..core.numbers import is_whole
 from ..core.tasks.workflows import MAX_MEMBERS, End, Role, Target
 from .proofs import owner_of
 
@@ -138,7 +139,7 @@ def is_task_id(text: str) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_MEMBERS
+    return is_whole(value) and 0 <= value < MAX_MEMBERS
 
 
 def _ref(words: Any) -> Ref | None:

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from ..core import Durability
 from ..core.limits import MAX_BATCH, MAX_SECONDS, YEAR_S
+from ..core.numbers import is_number, is_whole
 from .call_key import By, check_is_list
 from .limits import Limit, check_limits
 from .retry import Backoff, RetryPolicy, exponential, wrong_backoff
@@ -175,7 +176,7 @@ def _as_tuple(classes: ExceptionClasses) -> tuple[type[BaseException], ...]:
 
 def is_number_of_attempts(value: object) -> TypeGuard[int]:
     """Return whether this is a valid maximum number of attempts."""
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_ATTEMPTS
+    return is_whole(value) and 1 <= value <= MOST_ATTEMPTS
 
 
 def is_tag(value: object) -> bool:
@@ -195,7 +196,7 @@ def _check_batch(options: TaskOptions) -> None:
     size = options.batch
     if size is None:
         return
-    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_BATCH:
+    if not is_whole(size) or not 1 <= size <= MAX_BATCH:
         raise ValueError(f"batch is {size!r}; it must be a whole number from 1 to {MAX_BATCH}")
     if options.once:
         raise ValueError("once=True notes each call in a transaction of its own, which a batch has not; leave one out")
@@ -210,9 +211,9 @@ def _check_classes(name: str, classes: ExceptionClasses) -> None:
 def _check_seconds(name: str, value: float | None) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not LEAST_SECONDS <= value <= MAX_SECONDS:
+    if not is_number(value) or not LEAST_SECONDS <= value <= MAX_SECONDS:
         raise ValueError(f"{name} is {value!r}; it must be seconds from {LEAST_SECONDS} to {MAX_SECONDS}")
 
 
 def _is_kept_time(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= YEAR_S
+    return is_whole(value) and 0 <= value <= YEAR_S

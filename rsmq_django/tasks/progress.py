@@ -11,6 +11,7 @@ from typing import Any
 
 from ..core import Client
 from ..core.keys import result_key
+from ..core.numbers import is_number
 from ..core.transport.call import Call
 from .compat import TaskResultStatus
 from .results import as_time
@@ -98,7 +99,7 @@ def _progress(text: str, at_ms: str | None) -> Progress | None:
 
 
 def _number(said: Any) -> float:
-    if isinstance(said, bool) or not isinstance(said, (int, float)) or not math.isfinite(said):
+    if not is_number(said) or not math.isfinite(said):
         raise ValueError(f"{said!r} is not a number")
     return said
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeGuard
 
+from ..core.numbers import is_number
+
 AttemptBackoff = Callable[[int], float]
 #: From the exception and the result of the call, with this attempt and its error; None: no further attempt.
 ResultBackoff = Callable[[BaseException, Any], float | None]
@@ -20,7 +22,7 @@ Backoff = AttemptBackoff | ResultBackoff
 
 
 def _check_seconds(example: str, after_s: object) -> None:
-    if isinstance(after_s, bool) or not isinstance(after_s, (int, float)):
+    if not is_number(after_s):
         name = example.partition("(")[0]
         raise TypeError(f"after_s of {name} is {after_s!r}; it must be a number of seconds, such as {example}")
 
@@ -65,7 +67,7 @@ class TaskTimeout(BaseException):
 
 
 def _check(name: str, value: object, *, at_least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= at_least:
+    if not is_number(value) or not value >= at_least:
         raise ValueError(f"{name} of a backoff is {value!r}; it must be a number of at least {at_least}")
 
 

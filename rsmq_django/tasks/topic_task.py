@@ -14,6 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from ..conf.options import nearest
 from ..conf.settings import get_settings
 from ..core.errors import RsmqError
+from ..core.numbers import is_whole
 from ..core.topic import GroupOptions
 from ..core.topic.group import Start
 from ..core.topic.keys import checked_group, checked_topic
@@ -212,7 +213,7 @@ def _check_timeout(path: str, visibility_timeout_s: float) -> None:
 
 
 def _check_number(path: str, what: str, number: int, *, most: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+    if not is_whole(number) or not 1 <= number <= most:
         raise InvalidTask(f"{path}: {what} is {number!r}; it must be a whole number between 1 and {most}")
 
 

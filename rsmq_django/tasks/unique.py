@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeGuard
 
 from ..core.keys import QueueKeys, queue_keys, result_key, unique_key
 from ..core.limits import YEAR_S
+from ..core.numbers import is_number
 from ..core.transport.call import Argument, Call
 from .call_key import By, bound_arguments, call_key, check_is_list, check_names, key_text
 
@@ -95,8 +96,7 @@ class Unique:
 
 def _is_time(seconds: object) -> bool:
     """Return whether this is a number of seconds above 0; a time that Redis cannot hold fails after the commit."""
-    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    return is_number and 0 < seconds <= YEAR_S  # type: ignore[operator]
+    return is_number(seconds) and 0 < seconds <= YEAR_S
 
 
 def _check_word(option: str, word: str, words: tuple[str, ...]) -> None:

@@ -24,6 +24,7 @@ from ..core.errors import RsmqError
 from ..core.ids import random_suffix
 from ..core.keys import ended_channel
 from ..core.log_lines import get_logger
+from ..core.numbers import is_number
 from ..core.transport.call import Call
 from .compat import TaskResultDoesNotExist, TaskResultStatus
 from .results import await_end, read_record
@@ -105,7 +106,7 @@ class _Waiting:
     """One wait for one result."""
 
     def __init__(self, result: Any, timeout_s: float) -> None:
-        if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s >= 0:
+        if not is_number(timeout_s) or not timeout_s >= 0:
             raise ValueError(f"timeout_s is {timeout_s!r}; it must be a number of seconds from 0")
         self._result, self._timeout_s = result, timeout_s
         self._deadline = time.monotonic() + timeout_s

@@ -14,6 +14,7 @@ from ..conf.settings import get_settings
 from ..core import Client
 from ..core.ids import random_suffix
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
+from ..core.numbers import is_number
 from ..core.queue.bands import band_name
 from ..core.tasks.workflows import MAX_MEMBERS, create, expect, prepare, seal, skip, start
 from ..core.transport.call import Call
@@ -374,8 +375,7 @@ def _check_options(name: object, keep_s: object) -> None:
         name.encode()  # type: ignore[attr-defined]
     except (AttributeError, UnicodeEncodeError) as error:
         raise ValueError(f"name is {name!r}; it must be a text that UTF-8 can hold") from error
-    is_number = isinstance(keep_s, (int, float)) and not isinstance(keep_s, bool)
-    if not (is_number and 0 < keep_s <= LONGEST_KEEP_S):  # type: ignore[operator]
+    if not is_number(keep_s) or not 0 < keep_s <= LONGEST_KEEP_S:
         raise ValueError(f"keep_s is {keep_s!r}; it must be a number of seconds above 0, at most {LONGEST_KEEP_S}")
 
 

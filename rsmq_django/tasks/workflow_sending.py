@@ -17,6 +17,7 @@ from django.db.transaction import TransactionManagementError
 from ..core import DurableClient, RsmqError
 from ..core.errors import NotConfirmed, OutcomeUnknown
 from ..core.limits import MAX_BATCH
+from ..core.numbers import is_whole
 from ..core.reliable.waiting import SLICE_S, patient, take_token
 from ..core.tasks.workflows import await_room, room_key
 from ..core.transport.call import Call
@@ -149,7 +150,7 @@ class _Mapping:
     """The progress of sending a map."""
 
     def __init__(self, plan: WorkflowPlan, task: Task[..., Any], window: int) -> None:
-        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        if not is_whole(window) or window < 1:
             raise ValueError(f"window is {window!r}; it must be at least 1 call")
         if not isinstance(task, Task):
             raise TypeError(f"{task!r} is not a task of an RSMQ backend; decorate the function with @task")

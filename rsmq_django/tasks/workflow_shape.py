@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from ..core.numbers import is_whole
 from ..core.tasks.workflows import MAX_MEMBERS
 
 #: Maximum number of runs of equal members, and of equal steps in a member; the rest is counted together.
@@ -115,6 +116,6 @@ def _run(words: Any) -> MemberRun:
 
 
 def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_MEMBERS:
+    if not is_whole(value) or not 0 <= value <= MAX_MEMBERS:
         raise ValueError("not a count")
     return value

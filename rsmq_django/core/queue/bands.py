@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 
 from ..errors import InvalidValue
+from ..numbers import is_whole
 
 HIGHEST, LOWEST = 100, -100
 
@@ -27,7 +28,7 @@ def band_name(queue_name: str, priority: int, lane: int | None = None) -> str:
 
     Raises InvalidValue for a priority outside -100..100.
     """
-    if isinstance(priority, bool) or not isinstance(priority, int) or not LOWEST <= priority <= HIGHEST:
+    if not is_whole(priority) or not LOWEST <= priority <= HIGHEST:
         raise InvalidValue(f"priority is {priority!r}; it must be a whole number from {LOWEST} to {HIGHEST}")
     band = queue_name if priority == 0 else f"{queue_name}-{'p' if priority > 0 else 'm'}{abs(priority)}"
     return band if lane is None else f"{band}-lane{lane}"

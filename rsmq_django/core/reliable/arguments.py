@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import InvalidMessageId, InvalidName, InvalidValue, MessageTooLong
 from ..limits import MAX_BATCH, MAX_BODY_BYTES, Body, encoded
+from ..numbers import is_whole
 from .records import KINDS, Kind, ReliableMessage
 
 #: Identifies a delivery: the message or its receipt; or an id, for any delivery.
@@ -54,7 +55,7 @@ def checked_kind(kind: Kind) -> Kind:
 
 def checked_whole(what: str, value: int, least: int, most: int) -> int:
     """Return `value`, or raise InvalidValue."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+    if not is_whole(value) or not least <= value <= most:
         raise InvalidValue(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
     return value
 

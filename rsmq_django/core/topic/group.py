@@ -19,6 +19,7 @@ from typing import Literal, Protocol, TypeVar, get_args
 from ..errors import InvalidValue
 from ..limits import MAX_BATCH, checked_count
 from ..limits import milliseconds as short_milliseconds
+from ..numbers import is_whole
 from ..transport.call import Argument, Call
 from ..transport.call_steps import arun_in_turn, run_in_turn
 from ..transport.client import Client
@@ -61,7 +62,7 @@ class GroupOptions:
                 raise InvalidValue(f"{what} is {getattr(self, what)!r}; it must be one of {', '.join(get_args(Start))}")
         short_milliseconds("visibility_timeout_s", self.visibility_timeout_s)
         most = self.max_deliveries
-        if isinstance(most, bool) or not isinstance(most, int) or not 0 <= most <= MAX_DELIVERIES:
+        if not is_whole(most) or not 0 <= most <= MAX_DELIVERIES:
             raise InvalidValue(f"max_deliveries is {most!r}; it must be a whole number between 0 and {MAX_DELIVERIES}")
 
 
@@ -341,6 +342,6 @@ def _receipt_batches(messages: Iterable[Held] | Held) -> list[list[Argument]]:
 
 def _index(message: Held) -> int:
     index = message.index if isinstance(message, TopicMessage) else message
-    if isinstance(index, bool) or not isinstance(index, int) or index < 1:
+    if not is_whole(index) or index < 1:
         raise InvalidValue(f"{message!r} is neither a message of a topic nor an index of at least 1")
     return index

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..errors import InvalidValue
+from ..numbers import is_number, is_whole
 from ..transport.call import Argument
 from .records import Retention
 
@@ -31,8 +32,7 @@ def retention_words(retention: Retention) -> tuple[Argument, ...]:
 
 def milliseconds(what: str, seconds: float) -> int:
     """Return seconds as milliseconds, or raise InvalidValue."""
-    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not is_number or not 0 <= seconds <= MAX_AGE_S:
+    if not is_number(seconds) or not 0 <= seconds <= MAX_AGE_S:
         raise InvalidValue(f"{what} is {seconds!r}; it must be seconds between 0 and {MAX_AGE_S}")
     return math.ceil(seconds * 1000)
 
@@ -44,6 +44,6 @@ def _milliseconds(what: str, seconds: float | None) -> Argument:
 def _whole(what: str, number: int | None) -> Argument:
     if number is None:
         return ""
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_NUMBER:
+    if not is_whole(number) or not 1 <= number <= MAX_NUMBER:
         raise InvalidValue(f"{what} is {number!r}; it must be a whole number between 1 and {MAX_NUMBER}, or None")
     return number

@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta
 
 from ..errors import InvalidValue
+from ..numbers import is_whole
 
 #: An index, "earliest", "latest", "+10" or "-10" relative to the position, a time, or an age.
 Target = int | str | datetime | timedelta
@@ -20,7 +21,7 @@ def seek_words(target: Target) -> tuple[str, int | str]:
         return target, ""
     if isinstance(target, str) and _SHIFT.fullmatch(target):
         return "shift", int(target)
-    if isinstance(target, int) and not isinstance(target, bool) and 0 <= target <= MAX_INDEX:
+    if is_whole(target) and 0 <= target <= MAX_INDEX:
         return "index", target
     if isinstance(target, datetime):
         return "time", _epoch_ms(target)

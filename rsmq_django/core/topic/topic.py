@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..errors import InvalidValue, RsmqError
 from ..limits import Body, checked_count
+from ..numbers import is_whole
 from ..transport.call import Argument, Call
 from ..transport.client import Client
 from .entries import publish_words
@@ -268,7 +269,7 @@ class Topic:
 
 
 def _checked_index(what: str, index: int) -> int:
-    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index <= MAX_INDEX:
+    if not is_whole(index) or not 0 <= index <= MAX_INDEX:
         raise InvalidValue(f"{what} is {index!r}; it must be a whole number between 0 and {MAX_INDEX}")
     return index
 

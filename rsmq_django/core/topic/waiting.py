@@ -11,6 +11,7 @@ import time
 import redis
 
 from ..errors import InvalidValue
+from ..numbers import is_whole
 from ..queue.replies import read_nothing
 from ..transport.call import Call
 from ..transport.client import Client, as_our_error
@@ -41,7 +42,7 @@ class Patience:
     """The remaining waiting time of a read."""
 
     def __init__(self, block_ms: int) -> None:
-        if isinstance(block_ms, bool) or not isinstance(block_ms, int) or not 0 <= block_ms <= MAX_BLOCK_MS:
+        if not is_whole(block_ms) or not 0 <= block_ms <= MAX_BLOCK_MS:
             raise InvalidValue(f"block_ms is {block_ms!r}; it must be whole milliseconds between 0 and {MAX_BLOCK_MS}")
         self._until = time.monotonic() + block_ms / 1000
 
