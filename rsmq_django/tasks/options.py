@@ -123,7 +123,7 @@ class TaskOptions:
                 f"hard_timeout_s is {self.hard_timeout_s!r} and timeout_s is {self.timeout_s!r}; it must be longer, so "
                 "that the task can end by itself first"
             )
-        if not isinstance(self.dead_letter_queue, str | Discard | None):
+        if self.dead_letter_queue == "" or not isinstance(self.dead_letter_queue, str | Discard | None):
             raise ValueError(f"dead_letter_queue is {self.dead_letter_queue!r}; it must be a queue's name or DISCARD")
         if not isinstance(self.missing_objects, Discard | None):
             raise ValueError(f"missing_objects is {self.missing_objects!r}; it must be DISCARD or None")

@@ -75,6 +75,8 @@ def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> N
         settings = get_settings()
     except ImproperlyConfigured:
         return  # `manage.py check` reports it, if the project can be imported; so does enqueue()
+    if not isinstance(queue_name, str):
+        raise InvalidTask(f"Task {path}: queue_name is {queue_name!r}; it must be the name of a queue, a text")
     if queue_name in settings.reliable:
         raise InvalidTask(
             f"Task {path}: {queue_name!r} is a reliable queue; its calls are pushed: "

@@ -114,6 +114,8 @@ def test_stock_decorator_passes_our_options_on_but_for_that_of_django_6_0(projec
         ("retry_on", [OSError]),
         ("retry_on", (OSError, "ValueError")),
         ("give_up_on", (int,)),
+        ("dead_letter_queue", ""),
+        ("dead_letter_queue", 7),
     ],
 )
 @pytest.mark.parametrize("make", [lambda **options: task(**options)(paint), lambda **o: consumer("default", **o)(read)])

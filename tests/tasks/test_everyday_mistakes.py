@@ -448,6 +448,14 @@ def test_queue_that_is_not_in_the_settings_is_named_with_the_place_to_add_it(
     )
 
 
+@pytest.mark.parametrize("name", [7, b"default", ["default"]])
+def test_queue_name_that_is_no_text_is_named(paint: Task[..., Any], name: Any):
+    with pytest.raises(InvalidTask) as refusal:
+        paint.using(queue_name=name)
+
+    assert f": queue_name is {name!r}; it must be the name of a queue, a text" in str(refusal.value)
+
+
 def test_backend_without_the_application_is_an_error(project: Configure, settings: Any):
     settings.INSTALLED_APPS = [name for name in settings.INSTALLED_APPS if name != "rsmq_django"]
 
