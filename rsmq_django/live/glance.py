@@ -20,7 +20,8 @@ from ..core.queue.listing import MAX_QUEUES, QueueSummary, WorkerBeat, depths, w
 from ..core.queue.pause import paused
 from ..core.queue.queue import list_call
 from ..core.stats.depth import Depth
-from ..core.stats.history import Moment, Window, moment_calls, moments
+from ..core.stats.history import Window
+from ..core.stats.moments import Moment, moment_calls, moments
 from ..core.tasks.processes import ProcessRecord, read_processes
 from ..core.transport.call import Call
 from ..queues import get_client

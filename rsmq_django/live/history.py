@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from ..conf.settings import get_settings
 from ..core import Client
 from ..core.stats.histogram import Histogram
-from ..core.stats.history import MAX_QUEUES, Counts, Moment, Window, moment_calls, moments, together_call
+from ..core.stats.history import Counts, Window
+from ..core.stats.moments import MAX_QUEUES, Moment, moment_calls, moments, together_call
 from ..core.transport.call import Call
 from ..queues import get_client
 from .places import QueueRef, by_client

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..queue.bands import by_queue
 from ..queue.listing import MAX_DEPTHS, depths
 from ..stats.depth import Depth, together
-from ..stats.history import MAX_QUEUES, recent_attempts
+from ..stats.moments import MAX_QUEUES, recent_attempts
 from ..transport.call import Call
 from .finding import DEFAULT_TARGET_S, ExpectedQueue
 

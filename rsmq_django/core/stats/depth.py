@@ -68,3 +68,11 @@ def peak(before: Depth, later: Depth) -> Depth:
         total_sent=later.total_sent,
         total_received=later.total_received,
     )
+
+
+def sent_between(before: int | None, now: int | None) -> int | None:
+    """Return how many messages were sent between two samples of a total; None when one is missing."""
+    if before is None or now is None:
+        return None
+    # The totals of a queue that was deleted and created again start from 0.
+    return now - before if now >= before else now

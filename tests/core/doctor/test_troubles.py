@@ -19,7 +19,7 @@ from rsmq_django.core.doctor.troubles import (
 )
 from rsmq_django.core.queue.listing import MAX_DEPTHS
 from rsmq_django.core.stats.depth import Depth
-from rsmq_django.core.stats.history import MAX_QUEUES
+from rsmq_django.core.stats.moments import MAX_QUEUES
 
 MAIL = ExpectedQueue(is_worked_on=True, dead_letter="mail-dead", target_s=60)
 

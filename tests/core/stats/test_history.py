@@ -8,21 +8,17 @@ from rsmq_django.core import Client, Queue
 from rsmq_django.core.errors import InvalidValue
 from rsmq_django.core.stats.counters import sample
 from rsmq_django.core.stats.history import (
-    MAX_QUEUES,
     Counts,
-    Moment,
     Window,
     aread_series,
     aread_totals,
     merged,
-    moment_calls,
-    moments,
     read_series,
     read_sums,
     read_totals,
     side_by_side,
-    together_call,
 )
+from rsmq_django.core.stats.moments import MAX_QUEUES, Moment, moment_calls, moments, together_call
 from tests.core.stats.reports import a_report
 from tests.redis_server import PrivateServer
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rsmq_django.core.stats.events import find_events
-from rsmq_django.core.stats.history import Window, moment_calls, moments, read_totals
+from rsmq_django.core.stats.history import Window, read_totals
+from rsmq_django.core.stats.moments import moment_calls, moments
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.signals import message_dead_lettered
 from rsmq_django.tasks import DISCARD, call, fixed, get_workflow, group
