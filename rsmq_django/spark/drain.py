@@ -24,6 +24,9 @@ SCHEMA = columns(
 class Journals(StreamLog):
     """The journals of some queues as one log, which grows by claiming messages on demand."""
 
+    #: A refusal by Redis 6.2, which does not count, would come when messages have been claimed.
+    is_trimmed_by_others = False
+
     def __init__(self, options: Options) -> None:
         self.drains = {drain.journal: drain for drain in drains(options)}
         #: Only messages visible by this time are claimed, so that a run on a busy queue ends (ms, 0: no limit).

@@ -54,6 +54,9 @@ class StreamRange:
 class StreamLog:
     """Reads streams by range. It has a connection, so each process creates its own."""
 
+    #: Whether others trim the streams, so that a server which does not count their entries hides losses.
+    is_trimmed_by_others = True
+
     def __init__(self, options: Options, streams: tuple[str, ...]) -> None:
         self.options = options
         self.streams = streams
@@ -150,7 +153,7 @@ class StreamLog:
         return total
 
     def _refuse_reset(self, stream: str, begin: Offset, found: StreamStep) -> None:
-        if found.added < 0 and self.options.fail_on_data_loss:
+        if found.added < 0 and self.is_trimmed_by_others and self.options.fail_on_data_loss:
             raise DataLoss(
                 f"{stream}: this server does not count the entries of a stream, so losses cannot be detected; use "
                 "Redis 7 or Valkey, or set the option failOnDataLoss to false"
