@@ -2,7 +2,8 @@
 
 The state of a job is signed data in the page. Redis stores only the number of steps that were started, so that a page
 that is submitted twice has no effect. Closing the page stops the job; finished slices are kept. Scripts check each
-slice and skip messages that a worker has received meanwhile. Messages sent after the confirmation are not included.
+slice and skip messages that a worker has received meanwhile. Messages that came after the confirmation are not
+included: sent, delivered for the first time, or dead since then.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Literal, Self
 from django.core import signing
 from django.utils.translation import gettext as _
 
+from ..core.errors import RsmqError
 from ..core.limits import MAX_BATCH
 from ..core.queue.browse import ALL, START, Position, StoredMessage
 from ..core.queue.claims import claim_step
@@ -44,7 +46,7 @@ class BulkJob:
     user_id: int
     #: Server time when the operator was asked, in epoch milliseconds.
     asked_ms: int
-    #: Messages to look at: as many as there were.
+    #: Messages to look at: as many as there were, or as have been looked at.
     to_look_at: int
     state: str = ""
     words: tuple[str, ...] = ()
@@ -60,6 +62,8 @@ class BulkJob:
     #: Tells this job from others, and its pages apart.
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     step: int = 0
+    #: Server time of its first slice, in epoch milliseconds.
+    began_ms: int = 0
     #: How far it got.
     looked_at: int = 0
     score: str = ""
@@ -123,13 +127,28 @@ class BulkJob:
         """Return the operation and its messages: "Retry · shop.tasks.pay, ConnectionError", or "Delete · mail"."""
         return f"{self.what.title} · {self.name or self.place.label}"
 
-    def fits(self, message: StoredMessage) -> bool:
+    def fits(self, message: StoredMessage, now_ms: int) -> bool:
         """Return whether a message is meant, as far as the search did not say."""
-        if message.sent_ms is not None and message.sent_ms > self.asked_ms:
+        if self._is_newer(message) or self._was_rescheduled(message, now_ms):
             return False
         if self.failure:
             return fingerprint_of(message.failure()) == self.failure
         return Filter(task=self.task or None, error=self.error or None).fits(message)
+
+    def _is_newer(self, message: StoredMessage) -> bool:
+        """Return whether a message was sent, delivered for the first time, or died after the question."""
+        if message.sent_ms is None and self.looked_at >= self.to_look_at:  # its id does not say when it was sent
+            return True
+        failure = message.failure()
+        died_ms = min(failure.died_ms or 0, message.visible_at_ms) if failure is not None else 0
+        return max(message.sent_ms or 0, message.first_received_ms or 0, died_ms) > self.asked_ms
+
+    def _was_rescheduled(self, message: StoredMessage, now_ms: int) -> bool:
+        """Return whether an earlier slice may have set when a message is visible: it was put behind that slice."""
+        if self.operation not in ("run_now", "delay"):
+            return False
+        moved_ms = 1000 * int(self.params.get("seconds", 0))
+        return self.began_ms + moved_ms <= message.visible_at_ms <= now_ms + moved_ms
 
 
 def claim(job: BulkJob) -> bool:
@@ -139,22 +158,26 @@ def claim(job: BulkJob) -> bool:
 
 
 def go_on(job: BulkJob, seconds: float) -> Iterator[BulkJob]:
-    """Continue a job for about N seconds; yield its progress after each slice."""
+    """Continue a job for about N seconds; yield its progress after each slice, also after one that fails in between."""
     until = time.monotonic() + seconds
     while not job.is_finished:
-        job = _step(job)
+        job, failure = _step(job)
         yield job
+        if failure is not None:
+            raise failure
         if time.monotonic() > until:
             return
 
 
-def _step(job: BulkJob) -> BulkJob:
-    """Check up to a thousand messages, and apply the operation to the matching ones."""
+def _step(job: BulkJob) -> tuple[BulkJob, RsmqError | None]:
+    """Check up to a thousand messages, and apply the operation to the matching ones.
+
+    The job ends behind the last message and not after a number of messages: newer ones may be in front of those that
+    are meant, and so are those that an earlier slice has delayed.
+    """
     place, tally = job.place, job.tally
     which: Literal["all", "received", "new"] = RECEIVED.get(job.state, "all")
     left = job.to_look_at - job.looked_at
-    if left <= 0:
-        return replace(job, is_finished=True)
     found = place.client.run(
         search(
             place.client.namespace,
@@ -162,21 +185,28 @@ def _step(job: BulkJob) -> BulkJob:
             SearchTerms(job.words, job.in_bodies, which=which),
             after=job.position,
             until_ms=job.asked_ms if job.state == READY else ALL,
-            count=min(left, MAX_BATCH),
+            count=min(left, MAX_BATCH) if left > 0 else MAX_BATCH,
         )
     )
-    meant = [message for message in found.messages if job.fits(message)]
+    job = replace(job, began_ms=job.began_ms or found.now_ms)
+    meant = [message for message in found.messages if job.fits(message, found.now_ms)]
     if job.limit is not None:
         meant = meant[: max(0, job.limit - tally.all)]
-    job.what.carry_out(place, meant, job.params, tally)
-    is_enough = job.limit is not None and tally.all >= job.limit
-    end = found.end
-    return replace(
+    failure = None
+    try:
+        job.what.carry_out(place, meant, job.params, tally)
+    except RsmqError as error:
+        failure = error
+    job = replace(job, done=tally.moved.total(), stayed=dict(tally.stayed))
+    if failure is not None:
+        return job, failure
+    end, looked_at = found.end, job.looked_at + found.looked_at
+    job = replace(
         job,
-        looked_at=job.looked_at + found.looked_at,
+        looked_at=looked_at,
+        to_look_at=max(job.to_look_at, looked_at),
         score=end.score.hex() if end else "",
         message_id=end.message_id.hex() if end else "",
-        done=tally.moved.total(),
-        stayed=dict(tally.stayed),
-        is_finished=end is None or is_enough or job.looked_at + found.looked_at >= job.to_look_at,
+        is_finished=end is None or (job.limit is not None and tally.all >= job.limit),
     )
+    return job, None

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..core.errors import RsmqError
 from ..core.queue.browse import count
 from ..live.conditions import Selection
 from ..live.messages import DELAYED, IN_FLIGHT, READY
@@ -77,7 +78,7 @@ def ask(
         "about": about % {"n": as_number(number), "about": job.description()},
         "trail": [(job.place.label, model_admin.address("queue_change", job.queue))],
         "strong": job.what.title,
-        "help": _("Messages that are sent or delivered from now on are not changed."),
+        "help": _("Messages that are sent, or delivered for the first time, from now on are not changed."),
         "url": model_admin.address("message_bulk"),
         "forms": [form if form is not None else ParametersForm(job.what)] if job.what.asks else [],
         "token": token,
@@ -121,6 +122,10 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
     try:
         for progress in go_on(job, LIVE_SLICE_S if "live" in request.POST else SLICE_S):
             job = progress
+    except RsmqError:
+        if job.tally.all:
+            model_admin.tell(request, f"{job.title()}: {sentence_of(job.tally)}", is_good=False)
+        raise
     finally:  # also when the server goes away in between
         LogEntry.objects.filter(pk=job.log_entry or 0).update(change_message=_logged(job))
     if job.is_finished:
@@ -143,5 +148,5 @@ def _begun(request: HttpRequest, job: BulkJob) -> BulkJob:
 
 
 def _logged(job: BulkJob) -> str:
-    outcome = sentence_of(job.tally) if job.looked_at else _("started")
+    outcome = sentence_of(job.tally) if job.looked_at or job.tally.all else _("started")
     return f"{str(job.what.logged) % job.params} ({job.description()}): {outcome}"

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,14 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
-from rsmq_django.admin import bulk_pages
+from rsmq_django.admin import bulk, bulk_pages
 from rsmq_django.admin.bulk import claim
 from rsmq_django.core import Queue
+from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.core.queue import moves
 from tests.admin.conftest import MESSAGES, QUEUES
 from tests.admin.pages import text_of, told
+from tests.redis_server import PrivateServer
 
 BULK = MESSAGES + "bulk/"
 
@@ -52,7 +56,7 @@ def test_all_messages_of_a_queue_are_done_in_slices(browser: Browser, mail: Queu
     done, clicks = carry_out(browser, asked)
 
     assert told(done) == ["Run now · mail: 2,500 of 2,500 done"]
-    assert clicks == 3, "a thousand messages a slice"
+    assert clicks == 4, "a thousand messages a slice, and a look behind the last one"
     assert mail.attributes().ready_messages == 2500
 
 
@@ -83,6 +87,81 @@ def test_messages_sent_after_the_confirmation_page_are_left_alone(browser: Brows
 
     assert mail.receive().body == b"after"
     assert mail.attributes().messages == 5
+
+
+def test_messages_behind_newer_ones_are_done(browser: Browser, mail: Queue):
+    mail.send_many([b"before"] * 3, delay_s=600)
+    asked = ask_for_all(browser, "delete_selected", "?queue=mail")
+    mail.send_many([b"after"] * 3)
+
+    done, _ = carry_out(browser, asked)
+
+    assert told(done) == ["Delete · mail: 3 of 3 done"]
+    assert (mail.attributes().ready_messages, mail.attributes().hidden_messages) == (3, 0)
+
+
+@pytest.mark.parametrize(("action", "params"), [("run_now", {}), ("delay", {"seconds": "60"})])
+def test_messages_behind_those_of_an_earlier_slice_are_done(
+    browser: Browser, mail: Queue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, action: str, params: Any
+):
+    mail.send_many([b"x"] * 4)
+    mail.send_many([b"x"] * 4, delay_s=600)
+    monkeypatch.setattr(bulk, "MAX_BATCH", 2)
+
+    done, _ = carry_out(browser, ask_for_all(browser, action, "?queue=mail"), **params)
+
+    assert told(done)[0].endswith("mail: 8 of 8 done"), "each once"
+    latest_ms = server.redis.zrange("rsmq:mail", -1, -1, withscores=True)[0][1]
+    assert latest_ms < 1000 * (time.time() + 120)
+
+
+def test_a_message_delivered_for_the_first_time_after_the_confirmation_page_is_left_alone(
+    browser: Browser, mail: Queue
+):
+    mail.send_many([b"x"] * 2)
+    asked = ask_for_all(browser, "delete_selected", "?queue=mail")
+    running = mail.receive()
+
+    carry_out(browser, asked)
+
+    assert mail.attributes().messages == 1 and mail.delete(running)
+
+
+def test_a_dead_letter_that_died_after_the_confirmation_page_is_left_alone(
+    browser: Browser, mail: Queue, dead: Queue, server: PrivateServer
+):
+    ids = dead.send_many([b"x"] * 3)
+    record = {"reason": "gave_up", "queue": "mail", "task": "a.b", "error": "E", "died_ms": 1.7e12}
+    server.redis.hset("rsmq::dead:mail-dead", mapping=dict.fromkeys(ids, json.dumps(record)))
+    asked = ask_for_all(browser, "delete_selected", "?queue=mail-dead")
+    later_ms = 1000 * time.time() + 50
+    server.redis.zadd("rsmq:mail-dead", {ids[2]: later_ms})
+    server.redis.hset("rsmq::dead:mail-dead", ids[2], json.dumps(record | {"died_ms": later_ms}))
+
+    done, _ = carry_out(browser, asked)
+
+    assert told(done) == ["Delete · mail-dead: 2 of 2 done"]
+    assert dead.attributes().messages == 1
+
+
+def test_when_the_connection_is_lost_the_page_and_the_history_say_what_was_done(
+    browser: Browser, mail: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    mail.send_many([b"x"] * 600)
+    asked, parts, real = ask_for_all(browser, "delete_selected", "?queue=mail"), [], moves.remove
+
+    def remove_two_parts(*args: Any) -> Any:
+        parts.append(args)
+        if len(parts) > 2:
+            raise ConnectionFailed("gone")
+        return real(*args)
+
+    monkeypatch.setattr(moves, "remove", remove_two_parts)
+    page = browser.post(BULK, {"token": token_in(asked)})
+
+    assert page.status_code == 503 and mail.attributes().messages == 100
+    assert told(page) == ["Delete · mail: 500 of 500 done"]
+    assert LogEntry.objects.get().change_message == "Deleted (of queue mail): 500 of 500 done"
 
 
 def test_parameters_are_asked_for(browser: Browser, mail: Queue, dead: Queue):
