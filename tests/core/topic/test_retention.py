@@ -208,6 +208,43 @@ def test_compaction_keeps_the_newest_message_of_each_key_and_messages_without_a_
     assert topic.compact() == 0
 
 
+def test_tombstone_with_a_newer_message_counts_once(topic: Topic, server: PrivateServer, pass_time: PassTime):
+    topic.publish(NewMessage(b"", key="a"), NewMessage("new", key="a"))
+    pass_time(topic, 61)
+
+    assert topic.compact(tombstone_ttl_s=60) == 1
+    assert kept(server) == [2]
+
+
+def test_bytes_of_compacted_messages_do_not_count(topic: Topic, server: PrivateServer):
+    topic.set_retention(Retention(max_bytes=1000))
+    for _ in range(3):
+        topic.publish(*[NewMessage(b"x" * 100, key="k")] * 5)
+        topic.trim()
+        topic.compact()
+
+    topic.publish(*[b"y" * 100] * 9)
+
+    assert topic.trim() == 0, "1,000 bytes are allowed"
+    assert kept(server) == list(range(15, 25))
+    topic.publish(b"z")
+    assert topic.trim() == 15, "14 were compacted before"
+    assert kept(server) == list(range(16, 26))
+
+
+def test_message_of_another_type_has_no_bytes(topic: Topic, server: PrivateServer):
+    topic.set_retention(Retention(max_bytes=2))
+    topic.publish("a")
+    server.redis.rpush("orders:messages:2", "foreign")
+    server.redis.set("orders:nextIndex", 2)
+
+    assert topic.publish("b") == range(3, 4)
+
+    assert topic.trim() == 0
+    topic.publish("c")
+    assert topic.trim() == 1 and kept(server) == [2, 3, 4]
+
+
 def test_tombstone_removes_its_key_after_a_while(topic: Topic, server: PrivateServer, pass_time: PassTime):
     topic.publish(NewMessage("1", key="a"), NewMessage("2", key="b"), NewMessage(b"", key="a"))
 

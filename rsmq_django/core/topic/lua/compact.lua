@@ -18,6 +18,11 @@ if failure then return failure end
 local to_remove = redis.call("ZRANGE", log.stale, 0, AT_ONCE - 1)
 local over = redis.call(
   "ZRANGEBYSCORE", log.tombstones, "-inf", integer(now_ms - ARGV[2]), "LIMIT", 0, AT_ONCE - #to_remove)
-for _, index in ipairs(over) do to_remove[#to_remove + 1] = index end
+for _, index in ipairs(over) do
+  if not redis.call("ZSCORE", log.stale, index) then to_remove[#to_remove + 1] = index end
+end
+local counted = redis.call("HMGET", log.meta, "bytes", "weighed")
+log.bytes, log.weighed = tonumber(counted[1]), tonumber(counted[2]) or 0
 if #to_remove > 0 then remove_messages(log, to_remove) end
+if #to_remove > 0 and log.bytes then redis.call("HSET", log.meta, "bytes", log.bytes) end
 return {#to_remove, #to_remove == AT_ONCE and 1 or 0}

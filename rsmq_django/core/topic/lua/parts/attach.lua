@@ -10,10 +10,20 @@ local function attach(log, index, key, headers, is_tombstone)
   if is_tombstone then redis.call("ZADD", log.tombstones, integer(now_ms), index) end
 end
 
--- Delete messages with their metadata. `indexes` is at most 1000 numbers, not empty.
+-- A key of another type is a hole, as it is for MGET.
+local function size_of(key)
+  local size = redis.pcall("STRLEN", key)
+  return type(size) == "number" and size or 0
+end
+
+-- Delete messages with their metadata. `indexes` is at most 1000 numbers, not empty. Where bytes are counted (topic/retain),
+-- those of the messages are taken from `log.bytes`.
 local function remove_messages(log, indexes)
   local gone = {}
-  for i, index in ipairs(indexes) do gone[i] = log.prefix .. index end
+  for i, index in ipairs(indexes) do
+    gone[i] = log.prefix .. index
+    if log.bytes and tonumber(index) <= log.weighed then log.bytes = log.bytes - size_of(gone[i]) end
+  end
   redis.call("UNLINK", unpack(gone))
   if redis.call("EXISTS", log.headers) == 1 then redis.call("HDEL", log.headers, unpack(indexes)) end
   if redis.call("EXISTS", log.keys) == 0 then return end

@@ -13,13 +13,13 @@ end
 
 -- Count the bytes of all messages, and return the last index that has to go for the rest to fit.
 local function last_too_heavy(log, meta, max_bytes)
-  local bytes, weighed = weigh(log, meta)
-  local to, kept = log.first - 1, bytes
-  while kept > max_bytes and to < weighed and to < log.first + TRIM_AT_ONCE - 1 do
+  weigh(log, meta)
+  local to, kept = log.first - 1, log.bytes
+  while kept > max_bytes and to < log.weighed and to < log.first + TRIM_AT_ONCE - 1 do
     to = to + 1
-    kept = kept - redis.call("STRLEN", message_keys(log, to, to)[1])
+    kept = kept - size_of(message_keys(log, to, to)[1])
   end
-  return to, bytes, weighed
+  return to
 end
 
 -- Delete messages beyond the retention, unless they are fewer than `at_least`: deleting one by one would cost more.
@@ -29,22 +29,14 @@ local function retain(log, at_least)
     redis.call("HMGET", log.meta, "max_count", "max_age_ms", "max_bytes", "wait_for_groups", "bytes", "weighed")
   local max_count, max_age_ms, max_bytes = tonumber(meta[1]), tonumber(meta[2]), tonumber(meta[3])
   if not (max_count or max_age_ms or max_bytes) then return 0, false end
-  local to, bytes, weighed = 0, nil, nil
+  local to = 0
   if max_count then to = log.last - max_count end
   if max_age_ms then to = math.max(to, last_before(log, now_ms - max_age_ms)) end
-  if max_bytes then
-    local too_heavy
-    too_heavy, bytes, weighed = last_too_heavy(log, meta, max_bytes)
-    to = math.max(to, too_heavy)
-  end
+  if max_bytes then to = math.max(to, last_too_heavy(log, meta, max_bytes)) end
   if meta[4] then to = math.min(to, read_by_all(log)) end
   to = math.min(to, log.first + TRIM_AT_ONCE - 1, log.last)
   if to - log.first + 1 < at_least then to = log.first - 1 end
-  if bytes then
-    local to_remove = message_keys(log, log.first, math.min(to, weighed))
-    for _, key in ipairs(to_remove) do bytes = bytes - redis.call("STRLEN", key) end
-  end
   local dropped = drop_up_to(log, to)
-  if bytes then redis.call("HSET", log.meta, "bytes", bytes, "weighed", weighed) end
-  return dropped, dropped == TRIM_AT_ONCE or (weighed or log.last) < log.last
+  if max_bytes then redis.call("HSET", log.meta, "bytes", log.bytes, "weighed", log.weighed) end
+  return dropped, dropped == TRIM_AT_ONCE or (log.weighed or log.last) < log.last
 end

@@ -5,10 +5,8 @@ local TRIM_AT_ONCE = 500
 -- Count the bytes of uncounted messages: those of other clients, or all messages if the limit is new.
 local function weigh(log, meta)
   local weighed = math.max(tonumber(meta[6]) or 0, log.first - 1)
-  local to = math.min(log.last, weighed + 1000)
-  local bytes = tonumber(meta[5]) or 0
-  for _, key in ipairs(message_keys(log, weighed + 1, to)) do bytes = bytes + redis.call("STRLEN", key) end
-  return bytes, to
+  log.bytes, log.weighed = tonumber(meta[5]) or 0, math.min(log.last, weighed + 1000)
+  for _, key in ipairs(message_keys(log, weighed + 1, log.weighed)) do log.bytes = log.bytes + size_of(key) end
 end
 
 -- Delete messages up to index `to`; returns the number of deleted indexes.
