@@ -18,7 +18,7 @@ from ..queue.queue import Queue
 from ..transport.call import Call
 from .group import ConsumerGroup
 from .keys import dead_letter_topic, topic_keys
-from .listing import register_call
+from .listing import aregister_dead_letters, register_dead_letters
 from .records import TopicBatch
 from .waiting import Patience
 
@@ -64,7 +64,7 @@ class Bridge:
                 topic.waiter.wait(topic.name, topic.keys.wake, done.last, slice_ms)
             done = topic.run(self.forward_call(count))
         if done.dead_lettered:
-            topic.client.run(register_call(dead_letter_topic(topic.name)))
+            register_dead_letters(topic.client, topic.name)
         return done
 
     async def aforward(self, count: int = 100, *, block_ms: int = 0) -> Forwarded:
@@ -76,7 +76,7 @@ class Bridge:
                 await topic.waiter.await_(topic.name, topic.keys.wake, done.last, slice_ms)
             done = await topic.arun(self.forward_call(count))
         if done.dead_lettered:
-            await topic.client.arun(register_call(dead_letter_topic(topic.name)))
+            await aregister_dead_letters(topic.client, topic.name)
         return done
 
     def forward_call(self, count: int) -> Call[Forwarded]:

@@ -24,7 +24,7 @@ from ..transport.call import Argument, Call
 from ..transport.call_steps import arun_in_turn, run_in_turn
 from ..transport.client import Client
 from .keys import TopicKeys, checked_group, dead_letter_topic, group_keys, topic_keys
-from .listing import register_call
+from .listing import aregister_dead_letters, register_dead_letters
 from .records import GroupStatus, SeekResult, TopicBatch, TopicMessage
 from .replies import read_batch, read_group_status, read_held, read_leased, read_seek
 from .seeking import Target, seek_words
@@ -112,7 +112,7 @@ class ConsumerGroup:
                 self.topic.waiter.wait(self.topic.name, self.topic.keys.wake, batch.last, slice_ms)
             batch = self.topic.run(self.read_call(count))
         if batch.dead_lettered:
-            self.client.run(register_call(dead_letter_topic(self.topic.name)))
+            register_dead_letters(self.client, self.topic.name)
         return batch
 
     async def aread(self, count: int = 1, *, block_ms: int = 0) -> TopicBatch:
@@ -124,7 +124,7 @@ class ConsumerGroup:
                 await self.topic.waiter.await_(self.topic.name, self.topic.keys.wake, batch.last, slice_ms)
             batch = await self.topic.arun(self.read_call(count))
         if batch.dead_lettered:
-            await self.client.arun(register_call(dead_letter_topic(self.topic.name)))
+            await aregister_dead_letters(self.client, self.topic.name)
         return batch
 
     def read_call(self, count: int, *, most_tried: int | None = None) -> Call[TopicBatch]:

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from ..errors import RsmqError
 from ..queue.replies import read_names
 from ..transport.call import Call
 from ..transport.client import Client
-from .keys import TOPICS_KEY
+from .keys import TOPICS_KEY, dead_letter_topic
 
 
 def register_call(name: str) -> Call[int]:
     """Return the call that adds a topic to the list."""
     return Call("SADD", (TOPICS_KEY,), (name,), int, repeatable=True, subject=name)
+
+
+def register_dead_letters(client: Client, topic: str) -> None:
+    """Add the dead-letter topic of a topic to the list; without an error, because its messages are stored already."""
+    with suppress(RsmqError):
+        client.run(register_call(dead_letter_topic(topic)))
+
+
+async def aregister_dead_letters(client: Client, topic: str) -> None:
+    """See register_dead_letters()."""
+    with suppress(RsmqError):
+        await client.arun(register_call(dead_letter_topic(topic)))
 
 
 def list_topics(client: Client) -> list[str]:

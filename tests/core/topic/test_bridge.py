@@ -50,6 +50,22 @@ def test_message_that_is_too_long_for_the_queue_is_not_lost(topic: Topic, client
     assert dead.headers["queue"] == "small" and dead.headers["reason"] == "longer than maxsize"
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_bridge_reports_what_it_moved_beside_a_dead_letter_although_the_server_is_full(
+    topic: Topic, queue: Queue, bridge: Bridge, server: PrivateServer, is_async: bool
+):
+    queue.set_attributes(max_size_bytes=1024)
+    topic.publish("a", "x" * 2000)
+
+    server.redis.config_set("maxmemory", 1)
+    try:
+        done = await bridge.aforward() if is_async else bridge.forward()
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+    assert (done.moved, done.dead_lettered) == (1, 1)
+
+
 def test_without_a_queue_nothing_moves(topic: Topic, client: Client):
     topic.publish("a")
     bridge = Bridge(topic.group("g"), Queue("nowhere", client))

@@ -199,6 +199,23 @@ def test_message_that_was_delivered_too_often_goes_to_the_dead_letter_topic(
     assert careful.ack(batch) == 1 and careful.lag() == 0
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_messages_read_beside_a_dead_letter_reach_their_reader_although_the_server_is_full(
+    topic: Topic, server: PrivateServer, is_async: bool
+):
+    topic.publish("poison", "good")
+    group = topic.group("g", at_least_once=True, max_deliveries=1)
+    group.retry(group.read(1).messages)
+
+    server.redis.config_set("maxmemory", 1)
+    try:
+        batch = await group.aread(10) if is_async else group.read(10)
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+    assert (bodies(batch), batch.dead_lettered) == ([b"good"], 1)
+
+
 def test_without_a_limit_a_message_is_retried_forever(topic: Topic, pass_time: PassTime):
     topic.publish("again")
     group = topic.group("g", at_least_once=True, max_deliveries=0)
