@@ -160,6 +160,19 @@ def test_acknowledgement_from_before_a_replay_does_not_fit_the_same_message_afte
     assert (careful.ack(before), careful.ack(after)) == (0, 1)
 
 
+def test_acknowledgement_from_before_the_group_was_deleted_does_not_fit_the_same_message_after_it(
+    topic: Topic, careful: ConsumerGroup
+):
+    topic.publish("a")
+    (late,) = careful.read()
+    careful.leave()
+    careful.drop()
+    (again,) = careful.read()
+
+    assert (careful.ack(late), careful.retry(late)) == (0, 0)
+    assert careful.ack(again) == 1
+
+
 def test_redelivered_messages_come_before_new_ones(topic: Topic, careful: ConsumerGroup, pass_time: PassTime):
     topic.publish(*"abcd")
     careful.ack(careful.read(2).messages[1])

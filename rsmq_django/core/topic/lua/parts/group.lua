@@ -2,7 +2,7 @@
 --
 -- A group is a table of keys: cursor, groups, own, pending, due, counts, consumers, and `name`.
 --   cursor: every message up to this index is settled; the only key that plain clients use
---   own: `read` = the last delivered index, while messages are in flight; skipped, dead; `forgot` = when (ms) messages
+--   own: `read` = the last delivered index, while messages are in flight; skipped, dead; `forgot` = when (us) messages
 --     in flight were forgotten, for example by a seek: later deliveries have other receipts
 --   pending: indexes in flight, scored with the index; due: the same, scored with their redelivery time (ms)
 --   counts: index -> deliveries, from the second on (deliveries_of); consumers: name -> last seen (ms)
@@ -11,7 +11,7 @@
 local function forget_held(group)
   redis.call("UNLINK", group.pending, group.due, group.counts)
   redis.call("HDEL", group.own, "read")
-  redis.call("HSET", group.own, "forgot", integer(now_ms))
+  redis.call("HSET", group.own, "forgot", integer(now_us))
 end
 
 -- A removal first, so that it works at the memory limit.

@@ -8,6 +8,7 @@ local function new_position(group, log, start)
   end
   local position = start == "latest" and log.last or math.min(log.first - 1, log.last)
   note_consumer(group, "")
+  forget_held(group) -- receipts of a deleted group of the same name are invalid
   move_cursor(group, position)
   return position
 end
