@@ -173,6 +173,17 @@ def test_damaged_dead_letter_topic_blocks_nothing_and_loses_nothing(
     assert bodies(topic_of(topic, "orders.dlt").group("look").read(10)) == [b"a"]
 
 
+def test_damaged_dead_letter_topic_does_not_delay_other_retries(topic: Topic, server: PrivateServer):
+    topic.publish(*"ab")
+    group = topic.group("g", at_least_once=True, max_deliveries=2)
+    poison, good = group.read(2)
+    group.retry(poison)
+    group.retry([group.read(1).messages[0], good])
+    server.redis.sadd("orders.dlt:nextIndex", "foreign")
+
+    assert bodies(group.read(1)) == [b"b"]
+
+
 @pytest.mark.parametrize("part", ["index", "headers"])
 def test_bridge_waits_for_its_dead_letter_topic_to_be_repaired(
     topic: Topic, queue: Queue, server: PrivateServer, part: str

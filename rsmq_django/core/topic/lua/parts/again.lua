@@ -30,29 +30,36 @@ local function hold(group, letters, due_ms)
 end
 
 local MOST_IN_ORDER = 200 -- messages that are due at the same time are sorted as texts
+
+-- Choose up to `wanted` of the messages that are due, and as many that are dead: these may have to stay, and must not
+-- block the others. Returns their letters, without bodies, and the keys of the bodies.
+local function choose(due, counts, prefix, wanted, most)
+  local letters, keys, room = {}, {}, {[false] = wanted, [true] = wanted}
+  for i, index in ipairs(due) do
+    local deliveries, released = deliveries_of(counts[i])
+    local is_dead = most > 0 and deliveries - released >= most
+    if room[is_dead] > 0 then
+      room[is_dead], keys[#keys + 1] = room[is_dead] - 1, prefix .. index
+      letters[#keys] = {tonumber(index), false, is_dead and deliveries or deliveries + 1, released, is_dead}
+    end
+  end
+  return letters, keys
+end
+
 -- Returns up to `wanted` messages due for redelivery, each {index, body, deliveries with this one, released ones};
--- messages with more than `most` deliveries that count; and the indexes of deleted messages.
+-- messages with `most` deliveries that count; and the indexes of deleted messages.
 local function find_due(group, log, wanted, most)
   local alive, dead, gone = {}, {}, {}
   local due = redis.call(
     "ZRANGEBYSCORE", group.due, "-inf", integer(now_ms), "LIMIT", 0, math.max(wanted, MOST_IN_ORDER))
   if #due == 0 then return alive, dead, gone end
   table.sort(due, function(a, b) return tonumber(a) < tonumber(b) end)
-  for at = #due, wanted + 1, -1 do due[at] = nil end
-  local keys = {}
-  for i, index in ipairs(due) do keys[i] = log.prefix .. index end
-  local bodies, counts = redis.call("MGET", unpack(keys)), redis.call("HMGET", group.counts, unpack(due))
-  for i, index in ipairs(due) do
-    local deliveries, released = deliveries_of(counts[i])
-    local letter = {tonumber(index), bodies[i], deliveries + 1, released}
-    if not bodies[i] then
-      gone[#gone + 1] = index
-    elseif most > 0 and letter[3] - released > most then
-      letter[3] = letter[3] - 1
-      dead[#dead + 1] = letter
-    else
-      alive[#alive + 1] = letter
-    end
+  local letters, keys = choose(due, redis.call("HMGET", group.counts, unpack(due)), log.prefix, wanted, most)
+  for i, body in ipairs(redis.call("MGET", unpack(keys))) do
+    local letter = letters[i]
+    letter[2] = body
+    local kind = not body and gone or letter[5] and dead or alive
+    kind[#kind + 1] = body and letter or letter[1]
   end
   return alive, dead, gone
 end
