@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.core.errors import BrokenQueue, RsmqError
+from rsmq_django.core.errors import BrokenQueue, RsmqError, TopicBroken
 from rsmq_django.core.queue.browse import page
 from rsmq_django.core.queue.bulk import Job, Stage
 from rsmq_django.core.queue.drain import Drain
 from rsmq_django.core.queue.moves import redrive
 from rsmq_django.core.topic import Bridge, Topic
+from rsmq_django.core.topic.entries import packed_entry
 from tests.redis_server import PrivateServer
 
 
@@ -51,6 +52,22 @@ def test_bulk_job_publishes_nothing_into_a_damaged_queue(client: Client, queue: 
     server.redis.delete("rsmq:jobs")
     assert client.run(job.publish(name)) == 2
     assert bodies_in(queue) == [b"a", b"b"]
+
+
+def test_bulk_job_publishes_nothing_into_a_damaged_topic(client: Client, server: PrivateServer):
+    job, name = Job("rsmq", "import"), Stage.new_name("run", "0", "topic+", "orders")
+    rows = [(letter * 22, 0, packed_entry(letter.encode(), None, {"a": "b"})) for letter in "ab"]
+    assert client.run(job.stage(name, first_us=1, rows=rows)) == 2
+    topic = Topic("orders", client)
+    damage(server, topic.keys.headers)
+
+    for _ in range(2):
+        with pytest.raises(TopicBroken):
+            client.run(job.publish(name))
+
+    server.redis.delete(topic.keys.headers)
+    assert client.run(job.publish(name)) == 2
+    assert [message.body for message in topic.group("g").read(10)] == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("lease_ms", [0, 60_000])

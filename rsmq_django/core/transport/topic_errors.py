@@ -47,6 +47,10 @@ def _broken(topic: str, group: str, words: list[str]) -> TopicBroken:
             f"the dead-letter topic of topic {topic!r} cannot store the dead letters of group {group!r}: another "
             f"program wrote its key {value!r}; delete or rename it, nothing is lost until then"
         )
+    if field == "key":
+        return TopicBroken(
+            f"topic {topic!r} cannot store messages: another program wrote its key {value!r}; delete or rename it"
+        )
     if field == "cursor":
         return TopicBroken(
             f"the cursor of group {group!r}, '{topic}:{group}:nextIndex', is {value!r}, which is not an index; "

@@ -4,7 +4,7 @@ import pytest
 
 from rsmq_django.core import Queue
 from rsmq_django.core.errors import TopicBroken, TopicReset
-from rsmq_django.core.topic import Bridge, Topic
+from rsmq_django.core.topic import Bridge, NewMessage, Topic
 from rsmq_django.core.topic.group import ConsumerGroup
 from rsmq_django.core.topic.keys import topic_keys
 from tests.core.topic.conftest import bodies, indexes
@@ -114,6 +114,29 @@ def test_key_of_another_type_is_an_error(topic: Topic, server: PrivateServer):
         topic.group("g").read()
 
 
+@pytest.mark.parametrize("part", ["meta", "time", "headers", "keys", "latest", "stale", "tombstones", "groups"])
+def test_publish_that_a_foreign_key_refuses_has_stored_nothing(topic: Topic, server: PrivateServer, part: str):
+    topic.publish("a", "b")
+    key = getattr(topic.keys, part)
+    server.redis.delete(key)
+    server.redis.set(key, "foreign")
+
+    with pytest.raises(TopicBroken, match=f"topic 'orders' cannot store messages: .* its key '{key}'"):
+        topic.publish(NewMessage(b"", key="k", headers={"a": "b"}))
+
+    server.redis.delete(key)  # as the error says
+    assert topic.publish("c") == range(3, 4)
+    assert bodies(topic.group("g").read(10)) == [b"a", b"b", b"c"]
+
+
+def test_index_of_an_older_message_that_is_not_one_is_replaced(topic: Topic, server: PrivateServer):
+    server.redis.hset(topic.keys.latest, "k", "foreign")
+
+    assert topic.publish("a", "b", key="k") == range(1, 3)
+
+    assert topic.compact() == 1
+
+
 def test_message_of_another_type_counts_as_a_hole(topic: Topic, server: PrivateServer):
     topic.publish(*"abc")
     server.redis.delete("orders:messages:2")
@@ -154,7 +177,7 @@ def test_headers_that_are_not_json_are_left_out(topic: Topic, server: PrivateSer
     assert message.headers == {}
 
 
-@pytest.mark.parametrize("part", ["index", "meta", "time", "headers", "keys"])
+@pytest.mark.parametrize("part", ["index", "meta", "time", "headers", "keys", "latest", "stale", "tombstones"])
 def test_damaged_dead_letter_topic_blocks_nothing_and_loses_nothing(
     topic: Topic, careful: ConsumerGroup, server: PrivateServer, part: str
 ):

@@ -1,5 +1,22 @@
--- Append messages to a log, note the time (topic/times), wake all readers. The log has been opened (topic/index).
+-- Append messages to a log, note the time (topic/times), wake all readers. The log has been opened.
 local LOOKED_AT = 1000
+
+-- Return a key of a log that another program uses: it has another type.
+local function foreign_key(log)
+  for _, hash in ipairs({log.meta, log.headers, log.keys, log.latest}) do
+    if type(redis.pcall("HGET", hash, "")) == "table" then return hash end
+  end
+  for _, zset in ipairs({log.time, log.stale, log.tombstones, log.groups}) do
+    if type(redis.pcall("ZCARD", zset)) == "table" then return zset end
+  end
+end
+
+-- Open a log (topic/index) to append to it. Returns an error reply if that would fail after messages were stored: they
+-- would be published again.
+local function open_to_append(log)
+  local key = foreign_key(log)
+  return key and redis.error_reply("RSMQ TopicBroken key " .. key) or open_log(log)
+end
 
 -- Start of a log whose index is lower than the recorded one. If messages still exist, only the index was lost:
 -- start after them, so that none is overwritten. Otherwise the log was deleted and starts anew.
@@ -38,9 +55,7 @@ local function append(log, bodies, from, count)
   local known = index_of(noted[1]) or 0
   local before, is_anew = end_of_log(log, known, count)
   local words = {}
-  for i = 1, count do
-    words[2 * i - 1], words[2 * i] = log.prefix .. (before + i), bodies[from + i - 1]
-  end
+  for i = 1, count do words[2 * i - 1], words[2 * i] = log.prefix .. (before + i), bodies[from + i - 1] end
   -- The first write fails on a server at its memory limit, so that all messages are stored or none.
   redis.call("SET", log.index, before + count)
   if is_anew then forget_past(log) end

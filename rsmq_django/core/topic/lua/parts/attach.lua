@@ -4,7 +4,7 @@ local function attach(log, index, key, headers, is_tombstone)
   if headers ~= "" then redis.call("HSET", log.headers, index, headers) end
   if key == "" then return end
   local older = redis.call("HGET", log.latest, key)
-  if older then redis.call("ZADD", log.stale, older, older) end
+  if older and index_of(older) then redis.call("ZADD", log.stale, older, older) end
   redis.call("HSET", log.keys, index, key)
   redis.call("HSET", log.latest, key, index)
   if is_tombstone then redis.call("ZADD", log.tombstones, integer(now_ms), index) end

@@ -2,11 +2,7 @@
 
 -- Check whether it can store messages. Returns an error reply if not: messages must not be half moved.
 local function open_dead_letters(target)
-  local key
-  if redis.pcall("ZRANGE", target.time, 0, 0).err then key = target.time end
-  for _, hash in ipairs({target.meta, target.headers, target.keys}) do
-    if redis.pcall("HMGET", hash, "first").err then key = hash end
-  end
+  local key = foreign_key(target)
   local text = redis.pcall("GET", target.index)
   if type(text) == "table" or not key and open_log(target) then key = target.index end
   return key and redis.error_reply("RSMQ TopicBroken deadLetters " .. key)
