@@ -257,14 +257,25 @@ def _change_call(found: _Found, options: dict[str, Any]) -> Call[int]:
             f"schedule {after.name!r} would move to another connection; remove it and add it again there"
         )
     task_of(after)
-    next_ms = after.timetable.after(found.now_ms)
-    if found.stored.next_ms is not None and after.timetable == before.timetable:
-        next_ms = found.stored.next_ms
-    return _put(found.client, after, seen=found.stored.definition, next_ms=next_ms)
+    return _put(
+        found.client,
+        after,
+        seen=found.stored.definition,
+        next_ms=after.timetable.after(found.now_ms),
+        earlier_stays=after.timetable == before.timetable,
+    )
 
 
-def _put(client: Client, entry: Schedule, *, seen: str, next_ms: int) -> Call[int]:
-    return put_entry(client.namespace, entry.name, definition_of(entry), seen=seen, owner="", next_ms=next_ms)
+def _put(client: Client, entry: Schedule, *, seen: str, next_ms: int, earlier_stays: bool = False) -> Call[int]:
+    return put_entry(
+        client.namespace,
+        entry.name,
+        definition_of(entry),
+        seen=seen,
+        owner="",
+        next_ms=next_ms,
+        earlier_stays=earlier_stays,
+    )
 
 
 def _removal_call(found: _Found) -> Call[int]:

@@ -19,7 +19,7 @@ from rsmq_django.tasks import Task, Unique, cron, every
 from rsmq_django.tasks.schedule import UnusableSchedule
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
-from tests.tasks.schedules import ENTRIES, STATE, new_scheduler, own_declarations, sent_ids  # noqa: F401
+from tests.tasks.schedules import ENTRIES, STATE, let_pass, new_scheduler, own_declarations, sent_ids  # noqa: F401
 from tests.worker.workshop import Configure, declare
 
 pytestmark = pytest.mark.usefixtures("mid_minute")
@@ -56,6 +56,24 @@ def test_change_of_arguments_keeps_the_next_time(greet: Task):
     after = schedules.change("hello", args=["Grace"])
 
     assert after.next_at == before.next_at
+
+
+def test_tick_that_fires_while_its_schedule_is_changed_fires_once(
+    greet: Task, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    schedules.add("hello", greet, every_s=3600, args=["Ada"])
+    let_pass(server, "hello", seconds=3600)
+    real = schedules._change_call
+
+    def fire_in_between(*args: Any) -> Any:
+        new_scheduler().fire_due()
+        return real(*args)
+
+    monkeypatch.setattr(schedules, "_change_call", fire_in_between)
+    schedules.change("hello", args=["Grace"])
+    new_scheduler().fire_due()
+
+    assert len(sent_ids(server)) == 1
 
 
 def test_option_goes_back_to_its_default(greet: Task):

@@ -113,9 +113,14 @@ def find_due(namespace: str, owner: str) -> Call[DueEntries]:
     return Call("tasks/schedule/due", schedule_keys(namespace), (owner,), _read_moment, repeatable=True)
 
 
-def put_entry(namespace: str, name: str, definition: str, *, seen: str, owner: str, next_ms: int) -> Call[int]:
-    """Return the call that writes an entry; its result is 1 done, 0 changed meanwhile, -1 too many entries."""
-    args = (name, seen, definition, owner, next_ms)
+def put_entry(
+    namespace: str, name: str, definition: str, *, seen: str, owner: str, next_ms: int, earlier_stays: bool = False
+) -> Call[int]:
+    """Return the call that writes an entry; its result is 1 done, 0 changed meanwhile, -1 too many entries.
+
+    With `earlier_stays`, a stored next time before `next_ms` is kept: a due entry stays due, and fires once.
+    """
+    args = (name, seen, definition, owner, next_ms, int(earlier_stays))
     return Call("tasks/schedule/put", schedule_keys(namespace), args, int, True, name)
 
 

@@ -233,11 +233,16 @@ class Scheduler:
                 continue
             if stored is not None and not stored.owner:
                 logger.warning("schedule %s was added at run time; the declaration in the code replaces it", name)
-            next_ms = entry.timetable.after(listing.now_ms)
-            if stored is not None and stored.next_ms is not None:
-                next_ms = min(next_ms, stored.next_ms)  # a due entry stays due
-            seen = stored.definition if stored is not None else ""
-            calls.append(put_entry(self._namespace, name, definition, seen=seen, owner=self._owner, next_ms=next_ms))
+            put = put_entry(
+                self._namespace,
+                name,
+                definition,
+                seen=stored.definition if stored is not None else "",
+                owner=self._owner,
+                next_ms=entry.timetable.after(listing.now_ms),
+                earlier_stays=True,
+            )
+            calls.append(put)
         return calls
 
     def _removal_calls(self, listing: Listing, kept: set[str]) -> list[Call[int]]:

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -312,6 +313,27 @@ def test_new_release_keeps_due_entries(ran: list[str], server: PrivateServer, se
 
     work()
     assert ran == ["new"]
+
+
+def test_tick_that_a_worker_of_the_old_release_fires_meanwhile_fires_once(
+    ran: list[str], server: PrivateServer, settings, monkeypatch: pytest.MonkeyPatch
+):
+    settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"note": {"TASK": NOTE, "EVERY_S": 3600, "ARGS": ["old"]}}}
+    old, new = new_scheduler(), new_scheduler()
+    old.fire_due()
+    let_pass(server, "note", seconds=3600)
+    settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"note": {"TASK": NOTE, "EVERY_S": 3600, "ARGS": ["new"]}}}
+    real = new._put_calls
+
+    def fire_in_between(*args: Any) -> Any:
+        old.fire_due()
+        return real(*args)
+
+    monkeypatch.setattr(new, "_put_calls", fire_in_between)
+    new.fire_due()
+
+    work()
+    assert ran == ["old"]
 
 
 def test_two_workers_that_start_at_once_agree(ran: list[str], server: PrivateServer, settings):
