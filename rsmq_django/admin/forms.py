@@ -45,22 +45,28 @@ class ParametersForm(forms.Form):
 
 
 class AttributesForm(_QueueForm):
-    """What a queue is set to."""
+    """What a queue is set to.
+
+    Hidden fields have the values of the page, so that a change by another user does not count as a change of this one.
+    """
 
     visibility_timeout_s = forms.IntegerField(
         label=gettext_lazy("Visibility timeout (s)"),
         min_value=0,
         max_value=MAX_SECONDS,
+        show_hidden_initial=True,
         help_text=gettext_lazy("How long a received message is invisible, unless the receiver sets another time."),
     )
     delay_s = forms.IntegerField(
         label=gettext_lazy("Delay (s)"),
         min_value=0,
         max_value=MAX_SECONDS,
+        show_hidden_initial=True,
         help_text=gettext_lazy("How long a new message is delayed, unless the sender sets another time."),
     )
     max_size_bytes = forms.IntegerField(
         label=gettext_lazy("Maximum size (bytes)"),
+        show_hidden_initial=True,
         help_text=gettext_lazy("1024 to 65536, or -1 for no limit. Applies to new messages."),
     )
 
