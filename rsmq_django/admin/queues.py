@@ -6,6 +6,7 @@ Operations on a queue are in `queue_pages.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.contrib import admin
@@ -19,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ..conf.settings import get_settings
-from ..core.errors import InvalidName, QueueNotFound
+from ..core.errors import InvalidName, QueueNotFound, RsmqError
 from ..core.queue.browse import count, depth_call
 from ..core.stats.depth import Depth
 from ..live.history import past_of
@@ -30,7 +31,7 @@ from ..models import Queue
 from . import queue_actions, queue_pages
 from .charts import sparkline
 from .components.operations import permission_for
-from .formats import as_figure, as_number, as_rate, as_size, one_line, since, until, visible
+from .formats import as_figure, as_number, as_rate, as_size, one_line, short_list, since, until, visible
 from .forms import AttributesForm
 from .past_charts import charts_of, span_links, span_of
 from .queue_list import QueueChangeList
@@ -247,11 +248,22 @@ class QueueAdmin(LiveAdmin):
 
     def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
         """Delete queues with their messages. A queue that another user has deleted counts as deleted."""
-        for row in queryset:
-            try:
-                row.place.queue().delete_queue()
-            except QueueNotFound:
-                pass
+        deleted = list[Queue]()
+        log_deletions: Any = super().log_deletions
+        try:
+            for row in queryset:
+                with suppress(QueueNotFound):
+                    row.place.queue().delete_queue()
+                log_deletions(request, [row])
+                deleted.append(row)
+        except RsmqError:
+            if deleted:
+                self.tell(request, f"{_('Deleted')}: {short_list([str(row) for row in deleted])}")
+            raise
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
+        """Return no entries: Django asks for them before the deletion; `delete_queryset` writes them after it."""
+        return []
 
     # -- Addresses ----------------------------------------------------------------------------------------------------
 

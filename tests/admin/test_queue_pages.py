@@ -10,6 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
 from rsmq_django.core import Queue
+from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.queue.browse import page
 from rsmq_django.queues import ensure_queue, pause_queue
 from rsmq_django.tasks import task
@@ -299,6 +300,24 @@ def test_several_queues_are_deleted_by_the_stock_action(browser: Browser, mail: 
     browser.post(QUEUES, {**chosen, "post": "yes"})
 
     assert rows_of(browser.get(QUEUES)) == []
+
+
+def test_the_history_has_only_queues_that_were_deleted_before_the_connection_was_lost(
+    browser: Browser, mail: Queue, dead: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    real = Queue.delete_queue
+
+    def delete(queue: Queue) -> None:
+        if queue.name == "mail-dead":
+            raise ConnectionFailed("gone")
+        real(queue)
+
+    monkeypatch.setattr(Queue, "delete_queue", delete)
+    chosen = {"action": "delete_selected", "_selected_action": ["mail", "mail-dead"], "post": "yes"}
+    page = browser.post(QUEUES, chosen)
+
+    assert page.status_code == 503 and told(page) == ["Deleted: mail"]
+    assert [entry.object_id for entry in LogEntry.objects.all()] == ["mail"]
 
 
 PAGES = {
