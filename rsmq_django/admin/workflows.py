@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,17 +149,21 @@ class WorkflowAdmin(LiveAdmin):
                 "trail": [(workflow, back)],
             }
             return self.own_page(request, "components/ask.html", context)
-        if not _can_be_cancelled(workflow):
+        client = get_client(workflow.connection)
+        if not _can_be_cancelled(workflow) or not client.run(stop(client.namespace, workflow.status.id)):
             self.tell(request, _("The workflow has already ended."), is_good=False)
             return HttpResponseRedirect(back)
-        cancelled, is_complete = cancel_for(workflow, CANCEL_S)
-        log(request, workflow, _("Cancelled %(count)d tasks") % {"count": cancelled})
-        if is_complete:
-            text = _("Workflow %(name)s was cancelled with %(count)d tasks. No further step or callback will run.")
-        else:
-            text = _("Workflow %(name)s: %(count)d tasks were cancelled, others are left. Cancel again.")
-        name = one_line(workflow.name or workflow.workflow_id, 60)
-        self.tell(request, text % {"name": name, "count": cancelled}, is_good=is_complete)
+        cancelled, is_complete = list[str](), False
+        try:
+            is_complete = cancel_for(workflow, CANCEL_S, cancelled)
+        finally:  # also when the server goes away in between
+            log(request, workflow, _("Cancelled %(count)d tasks") % {"count": len(cancelled)})
+            if is_complete:
+                text = _("Workflow %(name)s was cancelled with %(count)d tasks. No further step or callback will run.")
+            else:
+                text = _("Workflow %(name)s: %(count)d tasks were cancelled, others are left. Cancel again.")
+            name = one_line(workflow.name or workflow.workflow_id, 60)
+            self.tell(request, text % {"name": name, "count": len(cancelled)}, is_good=is_complete)
         return HttpResponseRedirect(back)
 
 
@@ -167,22 +172,23 @@ def _can_be_cancelled(workflow: Workflow) -> bool:
     return workflow.state == "running" or (workflow.state == "cancelled" and workflow.waiting > 0)
 
 
-def cancel_for(workflow: Workflow, seconds: float) -> tuple[int, bool]:
-    """Stop a workflow and cancel its tasks for up to N seconds; return their number and whether none is left."""
+def cancel_for(workflow: Workflow, seconds: float, cancelled: list[str]) -> bool:
+    """Cancel tasks of a stopped workflow for up to N seconds, and return whether none is left.
+
+    The ids of cancelled tasks are appended to a list, so that they are known when the server goes away.
+    """
     client, workflow_id = get_client(workflow.connection), workflow.status.id
-    client.run(stop(client.namespace, workflow_id))
-    cursor, count, until_s = b"0", 0, time.monotonic() + seconds
+    cursor, until_s = b"0", time.monotonic() + seconds
     while True:
         cursor, task_ids = client.run(live_tasks(client.namespace, workflow_id, cursor))
         for task_id in task_ids:
             if time.monotonic() > until_s:
-                return count, False
-            try:
-                count += cancel_only_on(client, task_id)
-            except TaskResultDoesNotExist:
-                pass  # it has ended meanwhile, or was never sent
+                return False
+            with suppress(TaskResultDoesNotExist):  # it has ended meanwhile, or was never sent
+                if cancel_only_on(client, task_id):
+                    cancelled.append(task_id)
         if cursor == b"0":
-            return count, True
+            return True
 
 
 def _first_member(request: HttpRequest, workflow: Workflow) -> int:

@@ -8,10 +8,13 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.test import Client as Browser
 
+from rsmq_django.admin import workflows
 from rsmq_django.core import Queue
+from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.tasks.workflow_records import read_statuses
 from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.tasks import Workflow, call, group
+from rsmq_django.tasks.cancellation import cancel_only_on
 from tests import redis_server
 from tests.admin.pages import rows_of, text_of, told
 from tests.redis_server import PrivateServer
@@ -87,6 +90,42 @@ def test_a_workflow_is_cancelled_after_a_question(browser: Browser, letters: Wor
     assert letters.status().state == "cancelled"
     assert ensure_queue("default").attributes().messages == 0
     assert LogEntry.objects.get().change_message == "Cancelled 3 tasks"
+
+
+def test_a_workflow_that_ends_while_it_is_cancelled_is_not_called_cancelled(
+    browser: Browser, letters: Workflow, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    real = workflows._can_be_cancelled
+
+    def end_in_between(workflow: Any) -> bool:
+        found = real(workflow)
+        server.redis.hset(f"rsmq::workflow:{letters.id}", "status", "succeeded")
+        return found
+
+    monkeypatch.setattr(workflows, "_can_be_cancelled", end_in_between)
+    done = browser.post(page_of(letters, "cancel"), {"post": "yes"}, follow=True)
+
+    assert told(done) == ["The workflow has already ended."]
+    assert not LogEntry.objects.exists()
+
+
+def test_when_the_connection_is_lost_the_page_and_the_history_say_what_was_cancelled(
+    browser: Browser, letters: Workflow, monkeypatch: pytest.MonkeyPatch
+):
+    calls: list[Any] = []
+
+    def cancel_one(*args: Any) -> bool:
+        calls.append(args)
+        if len(calls) > 1:
+            raise ConnectionFailed("gone")
+        return cancel_only_on(*args)
+
+    monkeypatch.setattr(workflows, "cancel_only_on", cancel_one)
+    page = browser.post(page_of(letters, "cancel"), {"post": "yes"})
+
+    assert page.status_code == 503 and letters.status().state == "cancelled"
+    assert told(page) == ["Workflow letters: 1 tasks were cancelled, others are left. Cancel again."]
+    assert LogEntry.objects.get().change_message == "Cancelled 1 tasks"
 
 
 @pytest.mark.parametrize("with_records", [True, False])
