@@ -81,7 +81,11 @@ def delete_page(model_admin: LiveAdmin, request: HttpRequest, object_id: str) ->
     if row.is_declared:
         return _refused(model_admin, request, row)
     back = model_admin.address("schedule_change", row.pk)
-    if request.method != "POST" or not request.POST.get("post"):
+    shown = _digest(row.entry.schedule) if row.entry.schedule else "-"
+    has_changed = request.POST.get("seen", shown) != shown
+    if has_changed:
+        model_admin.tell(request, _("The schedule was changed by another user. Open it again."), is_good=False)
+    if has_changed or not request.POST.get("post"):
         when = words_of(row.entry.schedule.timetable) if row.entry.schedule else "-"
         question = _("Delete schedule %(name)s: %(task)s, %(when)s")
         words = {"name": visible(row.name), "task": row.task or "-", "when": when}
@@ -89,14 +93,14 @@ def delete_page(model_admin: LiveAdmin, request: HttpRequest, object_id: str) ->
             "title": _("Are you sure?"),
             "question": question % words,
             "help": _("Calls that the schedule has already sent are not deleted."),
-            "hidden": [("post", "yes")],
+            "hidden": [("post", "yes"), ("seen", shown)],
             "is_dangerous": True,
             "back": back,
             "trail": [(row.name, back)],
         }
         return model_admin.own_page(request, "components/ask.html", context)
     try:
-        schedules.remove(row.name)
+        schedules.remove(row.entry.name)
     except RedisFailure:
         raise
     except RsmqError as error:

@@ -155,6 +155,16 @@ def test_a_schedule_is_deleted_after_a_question_that_names_it(browser: Browser, 
     assert LogEntry.objects.get().change_message == "Deleted"
 
 
+def test_a_schedule_that_has_changed_since_the_question_is_not_deleted(browser: Browser, added: str):
+    seen = re.findall(r'name="seen" value="([^"]+)"', browser.get(f"{PAGE}delete/").content.decode())[0]
+    schedules.change("remind", cron="0 5 * * *")
+
+    page = browser.post(f"{PAGE}delete/", {"post": "yes", "seen": seen})
+
+    assert told(page) == ["The schedule was changed by another user. Open it again."]
+    assert "daily at 05:00" in text_of(page) and schedules.get("remind")
+
+
 def test_schedules_of_the_code_are_not_changed_or_deleted(browser: Browser, reminder: str):
     every(minutes=5, name="declared", args=["kitchen"])(_tasks[reminder])
     try:
