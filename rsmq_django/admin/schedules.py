@@ -40,7 +40,7 @@ def operate(model_admin: LiveAdmin, request: HttpRequest, operation: Operation, 
     """Do something to schedules, and say what could not be done."""
     for schedule in rows:
         try:
-            operation.carry_out(schedule.name)
+            operation.carry_out(schedule.entry.name)
         except RedisFailure:
             raise
         except (RsmqError, ImproperlyConfigured, ValueError) as error:

@@ -43,7 +43,7 @@ class ScheduleSource(ScannedSource):
 
     def _row(self, entry: Any) -> Any:
         row: Any = self.model(
-            name=entry.name,
+            name=entry.name.encode("utf-8", "backslashreplace").decode(),  # it becomes a part of addresses
             connection=entry.connection,
             task=visible(entry.task),
             queue=visible(entry.queue_name),

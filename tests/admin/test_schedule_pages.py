@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
 from django.test import Client as Browser
 
 from rsmq_django import schedules
@@ -102,3 +103,16 @@ def test_text_of_another_program_stays_text(browser: Browser, remind: Any, serve
 
     assert b"<script>alert" not in browser.get(SCHEDULES).content
     assert len(rows_of(browser.get(SCHEDULES))) == 2
+
+
+def test_a_name_that_is_no_text_hides_no_other_schedule(browser: Browser, remind: Any, server: PrivateServer):
+    server.redis.hset("rsmq::schedule:entries", b"bad\xff", "{nonsense")
+
+    bad, good = sorted(rows_of(browser.get(SCHEDULES)), key=lambda row: str(row.name))
+    assert (bad.name, good.name) == ("bad\\udcff", "remind")
+    address = f"{SCHEDULES}{quote(bad.name)}/"
+    browser.post(f"{address}operate/", {"action": "pause"})
+    assert browser.get(f"{address}change/").context["original"].is_paused
+    browser.post(f"{address}delete/", {"post": "yes"})
+
+    assert [row.name for row in rows_of(browser.get(SCHEDULES))] == ["remind"]
