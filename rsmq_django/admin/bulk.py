@@ -158,7 +158,7 @@ def claim(job: BulkJob) -> bool:
 
 
 def go_on(job: BulkJob, seconds: float) -> Iterator[BulkJob]:
-    """Continue a job for about N seconds; yield its progress after each slice, also after one that fails in between."""
+    """Continue a job for about N seconds; yield its progress after each slice, also a failed one."""
     until = time.monotonic() + seconds
     while not job.is_finished:
         job, failure = _step(job)
@@ -172,8 +172,8 @@ def go_on(job: BulkJob, seconds: float) -> Iterator[BulkJob]:
 def _step(job: BulkJob) -> tuple[BulkJob, RsmqError | None]:
     """Check up to a thousand messages, and apply the operation to the matching ones.
 
-    The job ends behind the last message and not after a number of messages: newer ones may be in front of those that
-    are meant, and so are those that an earlier slice has delayed.
+    A job ends at the end of the queue, not after a number of messages: newer messages, and messages delayed by an
+    earlier slice, may come before the rest.
     """
     place, tally = job.place, job.tally
     which: Literal["all", "received", "new"] = RECEIVED.get(job.state, "all")
