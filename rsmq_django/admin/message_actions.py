@@ -61,13 +61,14 @@ def ask(
     """Return the question before an operation, with the form for what it needs."""
     rows = list(queryset)
     keys = {row.key for row in rows}
-    seen = [("seen", value) for value in request.POST.getlist("seen") if value.partition(" ")[2] in keys]
+    shown = request.POST.getlist("seen") or [f"{row.receive_count} {row.key}" for row in rows]
+    seen = [("seen", value) for value in shown if value.partition(" ")[2] in keys]
     context = {
         "title": _("Are you sure?") if operation.is_dangerous else operation.title,
         "forms": [form if form is not None else ParametersForm(operation)] if operation.asks else [],
         "chosen": [(_name_of(row), row.key, ACTION_CHECKBOX_NAME, row.key) for row in rows],
-        # Of a page that takes only POST there is one without its last part.
-        "back": request.get_full_path().removesuffix("operate/"),
+        # Of a page that only asks and acts there is one without its last part.
+        "back": request.get_full_path().removesuffix("operate/").removesuffix("delete/"),
         "hidden": [*seen, ("action", operation.name), ("post", "yes")],
         "question": question(operation.name, len(rows), names_of(rows)),
         "is_dangerous": operation.is_dangerous,

@@ -214,22 +214,17 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         return self.address("message_changelist", queue=key.rpartition("/")[0])
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        """Ask as Django does, but delete only messages that have not changed meanwhile."""
+        """Ask, then delete a message that has not changed since the question."""
+        self.demand(request, "delete_message")
         self.demand(request, "view_message")
-        if request.method != "POST":
-            return super().delete_view(request, object_id, extra_context)
         operation, key = OPERATIONS["delete_selected"], unquote(object_id)
-        message_actions.operate(self, request, operation, Message.objects.filter(pk=key), [key], {})
-        return HttpResponseRedirect(self._list_of(key))
-
-    def get_deleted_objects(
-        self, objs: Any, request: HttpRequest
-    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """Return the objects to delete: just the messages, because nothing refers to them."""
-        rows = list(objs)
-        missing = set() if self.has_delete_permission(request) else {str(self.opts.verbose_name)}
-        shown = [f"{names_of([row])} ({row})" for row in rows]
-        return shown, {str(self.opts.verbose_name_plural): len(rows)}, missing, []
+        rows = Message.objects.filter(pk=key)
+        if request.method == "POST":
+            message_actions.operate(self, request, operation, rows, [key], {})
+            return HttpResponseRedirect(self._list_of(key))
+        if not rows.exists():
+            return super().delete_view(request, object_id, extra_context)
+        return message_actions.ask(self, request, operation, rows, None)
 
     def body_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         """Return the whole body as a file, with secrets hidden."""

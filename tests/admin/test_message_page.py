@@ -249,16 +249,21 @@ def test_nothing_is_done_to_a_message_that_moved_on(browser: Browser, mail: Queu
     assert not LogEntry.objects.exists()
 
 
-def test_djangos_own_delete_page_compares_too(browser: Browser, mail: Queue):
+def test_the_page_that_asks_before_a_deletion_compares_too(browser: Browser, mail: Queue):
     message_id = mail.send(b"x")
+    address = url_of(mail, message_id, "delete")
+
+    asked = browser.get(address)
+    assert "Are you sure?" in text_of(asked) and f"Delete 1 message: mail mail/{message_id}" in text_of(asked)
+    shown = dict(asked.context["hidden"])
     mail.receive()
 
-    assert "Are you sure" in text_of(browser.get(url_of(mail, message_id, "delete")))
-    browser.post(url_of(mail, message_id, "delete"), {"post": "yes", "seen": f"0 mail/{message_id}"})
+    browser.post(address, shown)
     assert mail.attributes().messages == 1
-    browser.post(url_of(mail, message_id, "delete"), {"post": "yes"})
+    browser.post(address, dict(browser.get(address).context["hidden"]))
     assert mail.attributes().messages == 0
     assert LogEntry.objects.get().is_deletion()
+    assert browser.get(address).status_code == 302
 
 
 def test_a_redriven_dead_letter_is_a_new_message(browser: Browser, mail: Queue, dead: Queue, server: PrivateServer):
