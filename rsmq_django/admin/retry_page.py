@@ -233,14 +233,16 @@ def _send_on(queue: Queue, plan_id: str) -> None:
 def _cancel(model_admin: LiveAdmin, request: HttpRequest, queue: Queue, plan: RetryPlan) -> None:
     client, until_s, returned = queue.place.client, time.monotonic() + SLICE_S, 0
     cancel(client, plan.id)
-    for number in each_part(return_part, client, plan):
-        returned += number
-        if time.monotonic() > until_s:
-            break
-    said = ngettext(
-        "Retry cancelled; %(count)d message is a dead letter again",
-        "Retry cancelled; %(count)d messages are dead letters again",
-        returned,
-    ) % {"count": returned}
-    log(request, queue, said)
-    model_admin.tell(request, said)
+    try:
+        for number in each_part(return_part, client, plan):
+            returned += number
+            if time.monotonic() > until_s:
+                break
+    finally:  # also when the server goes away in between
+        said = ngettext(
+            "Retry cancelled; %(count)d message is a dead letter again",
+            "Retry cancelled; %(count)d messages are dead letters again",
+            returned,
+        ) % {"count": returned}
+        log(request, queue, said)
+        model_admin.tell(request, said)

@@ -12,6 +12,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from ..core.errors import RsmqError
 from ..core.tasks.processes import Order, give_order
 from ..core.tasks.stacks import ask_for_stacks
 from ..live.places import QueueRef
@@ -38,15 +39,26 @@ OPERATIONS = by_name(
 
 def operate(model_admin: LiveAdmin, request: HttpRequest, operation: Operation, workers: Iterable[Worker]) -> None:
     """Send a command to processes and say how many exist."""
-    rows = list(workers)
-    given = [worker for worker in rows if operation.carry_out(worker)]
-    for worker in given:
-        log(request, worker, str(operation.logged))
+    rows, given = list(workers), list[Worker]()
+    try:
+        for worker in rows:
+            if operation.carry_out(worker):
+                log(request, worker, str(operation.logged))
+                given.append(worker)
+    except RsmqError:
+        if given:
+            _tell(model_admin, request, operation, given, 0)
+        raise
+    _tell(model_admin, request, operation, given, len(rows) - len(given))
+
+
+def _tell(
+    model_admin: LiveAdmin, request: HttpRequest, operation: Operation, given: Sequence[Worker], missing: int
+) -> None:
     text = ngettext("%(order)s: %(count)d process.", "%(order)s: %(count)d processes.", len(given))
     text %= {"order": operation.label, "count": len(given)}
     if given:
         text = f"{text} {short_list([worker.worker_id for worker in given])}."
-    missing = len(rows) - len(given)
     if missing:
         text += " " + ngettext("%d no longer exists.", "%d no longer exist.", missing) % missing
     when = _("Workers receive commands within five seconds.") if given else ""

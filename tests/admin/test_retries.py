@@ -9,6 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
 from rsmq_django.core import Queue
+from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.queue.browse import page
 from rsmq_django.core.queue.retry_plans import RetryPlan, begin, plans_of
 from rsmq_django.core.stats.fingerprint import fingerprint
@@ -116,6 +117,22 @@ def test_cancelling_a_retry_restores_the_dead_letters_that_are_not_due(
     assert told(done) == ["Retry cancelled; 4 messages are dead letters again"]
     assert len(bodies_in(mail)) == 1 and dead.attributes().messages == 5
     assert "4 dead letters of this failure." in text_of(done) and "· cancelled" in text_of(done)
+
+
+def test_a_cancellation_is_in_the_history_when_the_connection_is_lost(
+    browser: Browser, mail: Queue, dead: Queue, letters: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    browser.post(URL, {"action": "start", "rate": "0.01"})
+
+    def lose(*args: Any, **kwargs: Any) -> Any:
+        raise ConnectionFailed("gone")
+
+    monkeypatch.setattr("rsmq_django.admin.retry_page.return_part", lose)
+    page = browser.post(URL, {"action": "cancel", "plan": the_plan(dead).id})
+
+    assert page.status_code == 503 and the_plan(dead).state == "cancelled"
+    said = "Retry cancelled; 0 messages are dead letters again"
+    assert told(page) == [said] and LogEntry.objects.latest("pk").change_message == said
 
 
 def test_sending_goes_on_from_any_page_when_the_browser_was_closed(

@@ -9,8 +9,9 @@ from django.contrib.admin.utils import quote
 from django.test import Client as Browser
 
 from rsmq_django.core import Queue
+from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.keys import workers_key
-from rsmq_django.core.tasks.processes import ProcessRecord, Running, describe
+from rsmq_django.core.tasks.processes import Order, ProcessRecord, Running, describe, give_order
 from rsmq_django.core.tasks.stacks import MAX_STACK_CHARACTERS, read_stacks, tell_stacks
 from rsmq_django.core.transport.call import Call
 from tests.admin.pages import rows_of, text_of, told
@@ -104,6 +105,25 @@ def test_orders_are_given_to_all_that_are_selected(browser: Browser, mail: Queue
 
     assert [server.redis.exists(f"rsmq::order:w{n}") for n in (1, 2, 3)] == [1, 0, 1]
     assert LogEntry.objects.count() == 2
+
+
+def test_commands_given_before_the_connection_was_lost_are_reported_and_logged(
+    browser: Browser, mail: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    a_worker(mail, "web-1")
+    a_worker(mail, "web-2")
+
+    def give(namespace: str, worker_id: str, order: Order) -> Call[bool]:
+        if worker_id == "web-2":
+            raise ConnectionFailed("gone")
+        return give_order(namespace, worker_id, order)
+
+    monkeypatch.setattr("rsmq_django.admin.workers.give_order", give)
+    page = browser.post(WORKERS, {"action": "stop", "_selected_action": ["default/web-1", "default/web-2"]})
+
+    assert page.status_code == 503
+    assert told(page) == ["Stop gracefully: 1 process. web-1. Workers receive commands within five seconds."]
+    assert LogEntry.objects.get().object_id == "default/web-1"
 
 
 def test_a_command_to_a_process_that_has_ended_is_reported_and_not_logged(
