@@ -106,8 +106,8 @@ def operate(
         _log(request, operation, place, ids[before:], params)
     if failed and not tally.all:
         return  # the error says it all
-    is_good = not tally.stayed.total()
-    model_admin.tell(request, answer(operation.title, name, sentence_of(tally)), is_good=is_good)
+    is_good = not failed and not tally.stayed.total()
+    model_admin.tell(request, answer(operation.title, name, sentence_of(tally, len(seen))), is_good=is_good)
 
 
 def _log(request: HttpRequest, operation: Operation, place: QueueRef, ids: list[bytes], params: dict[str, Any]) -> None:

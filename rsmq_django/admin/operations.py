@@ -48,9 +48,10 @@ STAYED: Mapping[str, Callable[[int], str]] = {
 }
 
 
-def sentence_of(tally: Tally) -> str:
-    """Return "3 of 5 done, 2 have changed meanwhile"."""
-    parts = [_("%(done)s of %(all)s done") % {"done": as_number(tally.moved.total()), "all": as_number(tally.all)}]
+def sentence_of(tally: Tally, chosen: int = 0) -> str:
+    """Return "3 of 5 done, 2 have changed meanwhile"; of `chosen` messages, some may have no outcome after an error."""
+    numbers = {"done": as_number(tally.moved.total()), "all": as_number(max(tally.all, chosen))}
+    parts = [_("%(done)s of %(all)s done") % numbers]
     parts += [text(tally.stayed[word]) for word, text in STAYED.items() if tally.stayed[word]]
     return ", ".join(parts)
 

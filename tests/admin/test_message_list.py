@@ -171,6 +171,18 @@ def test_messages_changed_since_the_page_was_shown_are_left_alone(browser: Brows
     assert LogEntry.objects.count() == 2, "only what was done is written down"
 
 
+def test_messages_of_a_queue_that_was_deleted_meanwhile_are_counted(browser: Browser, mail: Queue, dead: Queue):
+    mail.send_many([b"1", b"2"])
+    dead.send_many([b"3", b"4", b"5"])
+    chosen = selection(browser.get(MESSAGES), 0, 1, 2, 3, 4)
+    dead.delete_queue()
+
+    done = browser.post(MESSAGES, {"action": "delete_selected", "post": "yes", **chosen}, follow=True)
+
+    assert "queue not found: 'mail-dead'" in told(done)[0]
+    assert told(done)[1] == "Delete · mail: 2 of 5 done"
+
+
 def test_deleting_needs_a_confirmation(browser: Browser, mail: Queue):
     mail.send_many([b"1", b"2"])
     chosen = selection(browser.get(MESSAGES), 0)
