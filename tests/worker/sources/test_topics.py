@@ -18,6 +18,7 @@ from rsmq_django.core.limits import MAX_SECONDS
 from rsmq_django.core.stats.events import following
 from rsmq_django.core.stats.history import Counts, Window, lag_calls, lags_of, read_totals
 from rsmq_django.core.topic import Topic, TopicMessage, list_topics
+from rsmq_django.core.transport.call import load_script
 from rsmq_django.management.commands.rsmq_worker import chosen_topics
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.signals import lease_lost
@@ -650,6 +651,23 @@ def test_failure_of_a_released_message_schedules_no_retry(topic: Topic):
     source.flush()
 
     assert [message.body for message in consumer_of(source).group.read(10)] == [b"1"], "it is due at once"
+
+
+@pytest.mark.usefixtures("all_events")
+def test_outcome_whose_reply_was_lost_is_not_counted_as_lost(server: PrivateServer, configure: Configure):
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        """Do nothing."""
+
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        get_topic("orders").publish("1")
+        source = topic_source()
+        step(source)
+        proxy.lose_reply_to(load_script("topic/ack").sha1.encode())
+        source.flush()
+
+        assert (counted().succeeded, counted().lost) == (1, 0)
 
 
 @pytest.mark.usefixtures("all_events")
