@@ -47,7 +47,7 @@ FUNCTIONS = (
     Function("nack", "allow-oom"),
     Function("extend", "allow-oom"),
     Function("bury", "allow-oom"),
-    Function("configure"),
+    Function("configure", "allow-oom"),
     Function("redrive", "allow-oom"),
     Function("discard", "allow-oom"),
     Function("move", "allow-oom", "1, 2, 2"),

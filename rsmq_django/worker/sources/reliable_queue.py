@@ -13,16 +13,13 @@ import redis
 
 from ...conf.settings import QueueSettings, ReliableQueueSettings
 from ...core import Queue, RsmqError
-from ...core.errors import ConnectionFailed, QueueFull, QueueNotFound
-from ...core.log_lines import get_logger
+from ...core.errors import ConnectionFailed, QueueNotFound
 from ...core.reliable import ReliableQueue
 from ...core.reliable.waiting import take_token, wake_keys
 from ...core.transport.backoff import ReconnectBackoff
 from ...queues import get_client
 from ..delivery import WorkQueue
 from ..lease.steps import is_damage
-
-logger = get_logger(__name__)
 
 #: Abandoned messages are looked for after a quarter to a half of a lease, at random, so that workers do not do it at
 #: the same time.
@@ -63,12 +60,7 @@ class ReliableQueueState:
 
     def provision(self) -> None:
         """Store the maximum number of deliveries, also for consumers in other languages."""
-        try:
-            self.queue.configure(max_deliveries=self.settings.max_deliveries)
-        except QueueFull:
-            logger.warning(
-                "queue %s: the server is full; the maximum number of deliveries is not stored yet", self.queue.name
-            )
+        self.queue.configure(max_deliveries=self.settings.max_deliveries)
         self.is_provisioned = True
 
     def check(self) -> None:

@@ -139,9 +139,8 @@ class ReliableMachine(RuleBasedStateMachine):
 
     @rule(max_deliveries=st.integers(0, 3))
     def configure(self, max_deliveries: int) -> None:
-        if not self.is_full:
-            self.queue.configure(max_deliveries=max_deliveries)
-            self.model.max_deliveries, self.model.exists = max_deliveries, True
+        self.queue.configure(max_deliveries=max_deliveries)
+        self.model.max_deliveries, self.model.exists = max_deliveries, True
 
     @rule(pick=PICKS)
     def redrive(self, pick: int) -> None:

@@ -250,6 +250,18 @@ def test_limit_of_the_settings_is_stored_for_consumers_in_all_languages(orders: 
     assert get_reliable_queue("urgent").statistics().max_deliveries == 5, "that of TASKS"
 
 
+def test_limit_of_the_settings_is_stored_by_a_worker_that_starts_on_a_full_server(
+    orders: ReliableQueue, server: PrivateServer
+):
+    server.redis.config_set("maxmemory", 1)
+    try:
+        work("orders")
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+    assert orders.statistics().max_deliveries == 3
+
+
 # -- Abandoned messages -----------------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,6 @@ MAY_BE_REFUSED = {
     "queue/create",
     "queue/send",
     "queue/set_attributes",
-    "reliable/configure",
     "reliable/push",
     "tasks/schedule/fire",
     "tasks/schedule/put",
@@ -196,7 +195,7 @@ SCENARIOS = {
     schedules_that_come_and_go: "tasks/schedule/pause tasks/schedule/plan tasks/schedule/remove",
     a_topic: "topic/ack topic/beat topic/compact topic/drop_group topic/forward topic/lease topic/read topic/retry "
     "topic/seek topic/sweep",
-    a_reliable_queue: "ack bury delete_queue discard extend move nack pop recover redrive",
+    a_reliable_queue: "ack bury configure delete_queue discard extend move nack pop recover redrive",
     everything_around: "queue/pause/pause queue/pause/resume tasks/worker/beat tasks/worker/describe "
     "tasks/worker/forget tasks/worker/order",
 }
