@@ -58,7 +58,7 @@ class TopicBatch:
     """The result of a read. Its length is the number of messages; it is false without messages."""
 
     messages: list[TopicMessage]
-    #: Messages that were dropped before this group read them.
+    #: Messages that were dropped before this group read them, or acknowledged them.
     skipped: int
     #: Indexes without a message: compacted, expired, or lost by another client.
     holes: int

@@ -357,7 +357,7 @@ class TopicGroupSource(CommonSource):
         self.leases.add(deliveries)
         self._taken += deliveries
         if batch.skipped:
-            text = "%s missed %s, dropped before it read that far"
+            text = "%s missed %s, dropped before it had processed them"
             logger.warning(text, state.group, counted(batch.skipped))
         if batch.dead_lettered:
             where = dead_letter_topic(state.topic_name)

@@ -196,6 +196,19 @@ def test_damaged_dead_letter_topic_blocks_nothing_and_loses_nothing(
     assert bodies(topic_of(topic, "orders.dlt").group("look").read(10)) == [b"a"]
 
 
+def test_consumer_that_waits_for_its_dead_letter_topic_counts_as_live(topic: Topic, server: PrivateServer):
+    topic.publish("a")
+    group = topic.group("g", at_least_once=True, max_deliveries=1)
+    group.retry(group.read().messages)
+    group.leave()
+    server.redis.sadd("orders.dlt:nextIndex", "foreign")
+
+    with pytest.raises(TopicBroken):
+        group.read()
+
+    assert group.status().live_consumers == 1
+
+
 def test_damaged_dead_letter_topic_does_not_delay_other_retries(topic: Topic, server: PrivateServer):
     topic.publish(*"ab")
     group = topic.group("g", at_least_once=True, max_deliveries=2)

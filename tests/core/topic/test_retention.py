@@ -44,7 +44,9 @@ def test_reader_that_fell_behind_skips_messages_and_gets_their_number(topic: Top
     assert (indexes(new.read(10)), new.read(10).skipped) == ([8, 9, 10], 0)
 
 
-def test_trimmed_messages_in_flight_are_not_redelivered(topic: Topic, careful, pass_time: PassTime):
+def test_trimmed_messages_in_flight_are_not_redelivered_and_count_as_skipped(
+    topic: Topic, careful, pass_time: PassTime
+):
     topic.publish(*"abcd")
     careful.read(3)
 
@@ -52,7 +54,8 @@ def test_trimmed_messages_in_flight_are_not_redelivered(topic: Topic, careful, p
     pass_time(careful, 31)
     batch = careful.read(10)
 
-    assert (indexes(batch), batch.holes) == ([3, 4], 2)
+    assert (indexes(batch), batch.skipped, batch.holes) == ([3, 4], 2, 0)
+    assert careful.status().skipped == 2
     assert careful.ack(batch) == 2 and careful.status().held == 0
 
 

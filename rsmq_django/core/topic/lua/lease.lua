@@ -47,12 +47,15 @@ for i = 1, n do
   if bodies[i] then letters[#letters + 1] = {from + i - 1, bodies[i], 1, 0} end
 end
 
+if consumer ~= "" then note_consumer(group, consumer) end
 if refusal and #letters == 0 then return refusal end
+for _, index in ipairs(gone) do
+  if index < log.first then skipped, holes = skipped + 1, holes - 1 end -- retention deleted it before it was acknowledged
+end
 let_go(group, gone)
 bury(group, log, dead_letters, origin, dead)
 hold(group, letters, visible_ms)
 if position > before or skipped > 0 or #dead + #gone > 0 then settle_cursor(group, position, skipped) end
-if consumer ~= "" then note_consumer(group, consumer) end
 
 local left = log.last - position
 return in_columns(
