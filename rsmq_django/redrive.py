@@ -92,11 +92,11 @@ def _clients_of(dead_letter_queue: str, to: str | None) -> list[Client]:
 
 @contextmanager
 def _missing_shard_skipped(name: str) -> Iterator[None]:
-    """Ignore that a shard does not exist yet; a queue without shards must exist."""
+    """Ignore that a shard does not exist yet; a queue without shards must exist, and so must each target."""
     try:
         yield
-    except QueueNotFound:
-        if get_settings().queue(name).shards == 1:
+    except QueueNotFound as error:
+        if error.queue_name != name or get_settings().queue(name).shards == 1:
             raise
 
 

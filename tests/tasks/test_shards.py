@@ -22,7 +22,7 @@ from django.core.management.base import CommandError
 from rsmq_django import schedules
 from rsmq_django.conf.settings import get_settings
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.errors import OutcomeUnknown, PartlyDone
+from rsmq_django.core.errors import OutcomeUnknown, PartlyDone, QueueNotFound
 from rsmq_django.core.limits import MAX_TRIP_BYTES
 from rsmq_django.core.queue.pause import paused, resume
 from rsmq_django.core.tasks.processes import ProcessRecord, describe
@@ -680,6 +680,22 @@ def test_redrive_takes_the_dead_letters_of_all_shards_up_to_its_limit(sharded: N
     work()
 
     assert sum(lengths("default-dead")) == 0 and sorted(seen) == sorted([*range(2 * SHARDS)] * 2)
+
+
+def test_redrive_to_a_queue_that_is_missing_in_a_shard_is_an_error(sharded: None):
+    def fail(number: int) -> None:
+        raise KeyError(number)
+
+    declare(fail, max_attempts=1).enqueue_many([[number] for number in range(SHARDS)])
+    work()
+    get_queue("default", shard=1).delete_queue()
+
+    with pytest.raises(QueueNotFound, match="queue not found: 'default'"):
+        redrive("default-dead")
+
+    ensure_queue("default", shard=1)
+    redrive("default-dead")
+    assert lengths() == [1] * SHARDS and lengths("default-dead") == [0] * SHARDS
 
 
 @pytest.mark.parametrize(("options", "verb"), [([], "redriven"), (["--dry-run"], "would redrive")])
