@@ -69,13 +69,13 @@ SETTLINGS = by_name(
     ),
     Operation(
         "redrive", "redrive_reliablequeue", gettext_lazy("Retry"),
-        lambda queue, ids, target: queue.redrive(*ids),
+        lambda queue, receipts, target: queue.redrive(*receipts),
         gettext_lazy("Retried:"), states=("dead",),
     ),
     _moving("dead"),
     Operation(
         "discard", "discard_reliablequeue", gettext_lazy("Discard"),
-        lambda queue, ids, target: queue.discard(*ids),
+        lambda queue, receipts, target: queue.discard(*receipts),
         gettext_lazy("Discarded"), is_dangerous=True, states=("dead",),
     ),
     _moving("undelivered"),
@@ -109,7 +109,7 @@ class ReliableMessageRow:
     """One message as it is shown."""
 
     id: str
-    #: What an action is given: an id and, while it is pending, the delivery that was seen.
+    #: The parameter of an action: an id and, in flight or dead, the number of deliveries.
     receipt: str
     at: datetime | None
     deliveries: int
@@ -291,7 +291,7 @@ def core_queue(row: ReliableQueue) -> CoreQueue | None:
 def _row(message: StoredReliableMessage, kind: Kind, *, with_body: bool) -> ReliableMessageRow:
     return ReliableMessageRow(
         message.id,
-        f"{message.id}:{message.deliveries}" if kind == "delivered" else message.id,
+        f"{message.id}:{message.deliveries}" if kind in ("delivered", "dead") else message.id,
         as_datetime(message.at_ms),
         message.deliveries,
         one_line(message.consumer, 60),

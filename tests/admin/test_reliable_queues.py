@@ -115,6 +115,20 @@ def test_a_message_that_was_delivered_again_since_is_left_alone(browser: Browser
     assert numbers(orders) == (2, 1, 1, 2)
 
 
+@pytest.mark.parametrize("action", ["redrive", "discard", "move_dead"])
+def test_a_message_that_has_died_again_since_is_left_alone(browser: Browser, orders: ReliableQueue, action: str):
+    ReliableQueue("returns", orders.client).push("first")
+    (dead,) = next(section.rows for section in browser.get(PAGE).context["sections"] if section.kind == "dead")
+    orders.redrive(dead.id)
+    orders.bury(*orders.pop_messages(10))
+
+    answer = browser.post(
+        SETTLE, {"action": action, "receipt": dead.receipt, "post": "yes", "target": "returns"}, follow=True
+    )
+
+    assert "0 of 1 done; the other messages have changed meanwhile." in told(answer)[0]
+
+
 def test_nothing_chosen_or_nonsense_changes_nothing(browser: Browser, orders: ReliableQueue):
     assert told(browser.post(SETTLE, {"action": "ack", "post": "yes"}, follow=True)) == ["No message was selected."]
     browser.post(SETTLE, {"action": "ack", "post": "yes", "receipt": ["x", "1-1", "1-1:x", "<script>", "\x00"]})

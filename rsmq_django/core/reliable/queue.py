@@ -311,7 +311,7 @@ class ReliableQueue:
     def redrive(self, *ids: str, count: int = 0) -> list[str] | None:
         """Move dead messages to the end of the queue, and return their ids; their deliveries are reset.
 
-        Either the messages with these ids, or the `count` (1 to 1,000) oldest dead messages.
+        Either the messages with these ids or receipts, or the `count` (1 to 1,000) oldest dead messages.
         """
         return joined(run_in_turn(self.client, self._redrive(ids, count), words=1))
 
@@ -327,7 +327,7 @@ class ReliableQueue:
         return self._settling("redrive", (0,), ids)
 
     def discard(self, *ids: str) -> list[str] | None:
-        """Delete dead messages, and return the deleted ids."""
+        """Delete dead messages by id or receipt, and return the deleted ids."""
         return joined(run_in_turn(self.client, self._discard(ids)))
 
     async def adiscard(self, *ids: str) -> list[str] | None:

@@ -1,8 +1,8 @@
 -- Move messages to the end of another queue, with new ids and without deliveries.
 --
 --   KEYS   see parts/queue: the queue in which they are, and the other one
---   ARGV   their state: "undelivered", "delayed", "delivered" or "dead"; then up to 1,000 ids, for delivered ones
---          receipts (parts/receipts)
+--   ARGV   their state: "undelivered", "delayed", "delivered" or "dead"; then up to 1,000 ids, for delivered and
+--          dead ones receipts (parts/receipts)
 --
 -- Returns alternating old and new ids of the moved messages. Missing messages are skipped, and messages after ten
 -- thousand others. Null: the source queue does not exist.
@@ -26,7 +26,7 @@ local function is_there(id)
 end
 
 local function chosen()
-  if kind == "delivered" then return (held_by_receipts(source, 2)) end
+  if kind == "delivered" or kind == "dead" then return (held_by_receipts(source, 2, source[kind])) end
   local ids, seen = {}, {}
   for at = 2, #ARGV do
     local id = ARGV[at]
