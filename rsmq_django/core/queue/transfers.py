@@ -128,8 +128,9 @@ class Transfer:
         left = counts.messages if self.with_hidden else counts.ready
         until_ms = ALL if self.with_hidden else counts.now_ms
         for part in pages(self.client, self.source, until_ms=until_ms, with_failures=self.with_failures):
-            yield part.messages[:left]
-            left -= len(part.messages)
+            older = [message for message in part.messages if (message.sent_ms or 0) < counts.now_ms + 1]
+            yield older[:left]
+            left -= len(older)
             if left <= 0:
                 return
 

@@ -539,6 +539,23 @@ def test_so_many_messages_are_expected_as_there_are_within_the_limit(
     assert Transfer(client, queue.name, ids=sent[:ids], limit=limit).expected() == expected
 
 
+def test_delayed_messages_are_moved_although_newer_ones_are_before_them(
+    client: Client, queue: Queue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    delayed, read = queue.send_many([b"x"] * 3, delay_s=600), transfers.pages
+
+    def send_before_reading(*args: Any, **options: Any) -> Any:
+        counted_s, counted_us = server.redis.time()
+        wait_until(lambda: server.redis.time() > (counted_s, counted_us + 1000))
+        queue.send_many([b"new"] * 3)
+        return read(*args, **options)
+
+    monkeypatch.setattr(transfers, "pages", send_before_reading)
+    found = [message.id for part in Transfer(client, queue.name, with_hidden=True).candidates() for message in part]
+
+    assert sorted(found) == sorted(delayed)
+
+
 def test_rate_lets_the_first_messages_go_at_once(client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     waits: list[float] = []
     clock = SimpleNamespace(monotonic=lambda: 1000 + sum(waits), sleep=waits.append)
