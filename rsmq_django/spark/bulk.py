@@ -231,12 +231,17 @@ def unfinished_jobs(server: Server) -> list[str]:
     return sorted(name.decode() for name in server.ask_one("SMEMBERS", publishing_key(server.namespace)))
 
 
-def resume(server: Server, name: str, *, chunk_rows: int = 1000) -> int:
-    """Complete a job that has started to publish, without Spark; return its number of rows. Raises PipelineError."""
+def resume(server: Server, name: str, *, chunk_rows: int = 1000, dry_run: bool = False) -> int:
+    """Complete a job that has started to publish, without Spark; return its number of rows. Raises PipelineError.
+
+    `dry_run` publishes nothing, and returns the rows that are left.
+    """
     job = Job(server.namespace, name)
     record = read_job(server, job)
     if record.get("state") not in ("publishing", "done"):
         raise PipelineError(f"job {name!r} has not started to publish; run it again instead")
+    if dry_run:
+        return int(record["rows"] - record["published"])
     return publish(server, job, Begun(record["state"], record["run"]), chunk_rows)
 
 

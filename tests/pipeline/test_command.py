@@ -544,6 +544,31 @@ def test_job_that_died_while_it_published_is_resumed_by_name(pipeline, server: P
         pipeline("resume", "import-8")
 
 
+def test_dry_run_of_resume_publishes_nothing(pipeline, server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
+    queue = ensure_queue("default")
+    job = BulkSender(Options.read({"url": server.url, "queue": "default", "job": "import-7"}), ("body",))
+    staged = job.stage([{"body": ["order 1", "order 2"]}], attempt="0.1")
+    with monkeypatch.context() as died:
+        died.setattr("rsmq_django.spark.bulk.publish", lambda *_args, **_more: 0)
+        job.commit([staged])
+
+    planned = pipeline("resume", "import-7", dry_run=True)
+
+    assert planned == (0, "import-7: 2 rows would be published\n")
+    assert queue.attributes().messages == 0
+    with pytest.raises(CommandError, match="'import-8' has not started to publish; run it again instead"):
+        pipeline("resume", "import-8", dry_run=True)
+
+
+def test_dry_run_of_convert_leaves_the_lake_as_it_is(pipeline, lake: Lake):
+    (lake.root / "_checkpoints").mkdir(parents=True)
+
+    code, said = pipeline("convert", dry_run=True)
+
+    assert (code, said) == (0, f"the lake {lake.uri} would be converted\n")
+    assert lake.is_of_earlier_version()
+
+
 def test_submit_writes_its_files_and_prints_a_line_without_secrets(pipeline, tmp_path: Path, server: PrivateServer):
     words = ["submit", "archive,rollup", "--master", "spark://head:7077", "--to", str(tmp_path), "--queue", "mail"]
 

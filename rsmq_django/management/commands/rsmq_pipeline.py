@@ -303,14 +303,17 @@ class Command(SuggestingCommand):
         lake, server = config.find_lake(), _server(config)
         if not lake.is_of_earlier_version():
             self.stdout.write(f"the lake {lake.uri} was not written by an earlier version: nothing to convert")
+        elif self.is_dry:
+            self.stdout.write(f"the lake {lake.uri} would be converted")
+            return DONE
         for table, rows in convert(lake, lambda stream: server.run(name_log(stream))).items():
             self.stdout.write(f"{table:16} {rows:>12,} rows")
         return DONE
 
     def _resume(self, config: JobConfig) -> int:
-        server = _server(config)
-        rows = resume(server, self.options["what"])
-        self.stdout.write(f"{self.options['what']}: {rows:,} rows are published")
+        rows = resume(_server(config), self.options["what"], dry_run=self.is_dry)
+        said = "would be published" if self.is_dry else "are published"
+        self.stdout.write(f"{self.options['what']}: {rows:,} rows {said}")
         return DONE
 
     def _dry_run(self, step: str, config: JobConfig) -> int:
