@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from ..core.queue.bands import bands_of
 from ..core.stats.histogram import Histogram, bucket_of
 from .burn import PERIOD, PERIOD_S, WINDOWS_S, Objective
 from .capacity import ARRIVAL_QUANTILE, DEFAULT_QUANTILE, Demand, arrival_rate_per_s
@@ -163,13 +164,17 @@ def outcomes(table: Table, objectives: Sequence[Objective], at: dt.datetime) -> 
 def _outcomes_of(
     table: Table, day: dt.date, objectives: Sequence[Objective]
 ) -> Iterator[tuple[Objective, int, int, int]]:
-    """Yield an objective, the time of five minutes in epoch seconds, and total and bad outcomes in them."""
+    """Yield an objective, the time of five minutes in epoch seconds, and total and bad outcomes in them.
+
+    Outcomes of a queue include those of its priority bands and lanes, which have names of their own.
+    """
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
+    names = pc.unique(table.read({day}, names=["queue"])["queue"]).to_pylist()
     for queue in {objective.queue for objective in objectives}:
         mine = [objective for objective in objectives if objective.queue == queue]
-        of_queue = ds.field("queue") == queue
+        of_queue = ds.field("queue").isin(bands_of(queue, names))
         if any(objective.limit_us is None for objective in mine):
             rows = table.read({day}, names=["at", "event", "n"], where=of_queue)
             for row in by_key(rows, ("at", "event"), ("n",)):

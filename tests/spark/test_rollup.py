@@ -138,6 +138,18 @@ def uncounted(lake: Lake) -> int:
 # -- Equality ----------------------------------------------------------------------------------------------------------
 
 
+def test_objective_of_a_queue_includes_its_priorities_and_lanes(lake: Lake):
+    queues = ["mail", "mail-p10", "mail-m3-lane2", "mail-lane3", "mailing-p1", "bulk"]
+    store_events(lake, [{"id": f"{MIDNIGHT_MS}-{n}", "queue": name, "event": "dead"} for n, name in enumerate(queues)])
+    rollup(lake)
+
+    sums, (success, wait, _bulk) = lake.open(FIVE_MINUTES), read_objectives(OBJECTIVES)
+    found = outcomes(sums, [success, wait], dt.datetime.fromtimestamp(MIDNIGHT_MS / 1000, dt.UTC))
+
+    assert found[success, "1h"] == [4, 4]
+    assert found[wait, "1h"][0] == 4
+
+
 def test_figures_of_many_small_rollups_are_those_of_a_recomputation_over_all_events(lake: Lake):
     for number in range(12):
         # Two logs, one of them archived late; midnight is within some batches.
