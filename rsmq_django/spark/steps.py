@@ -23,7 +23,7 @@ from .capacity import Advice, advise
 from .columns import Rows, arrow_schema
 from .config import JobConfig, on_each
 from .dead_letters import KEY, DeadLetters
-from .delta import Table
+from .delta import EXPIRED, Table
 from .demand import demands, newest, outcomes
 from .files import split_batches, write_files
 from .lake import Lake, patiently
@@ -223,12 +223,14 @@ def archive_dead_letters(config: JobConfig, *, queues: Sequence[str] = ()) -> St
 
 
 def _add_letters(lake: Lake, letters: Any) -> int:
-    """Add the letters that are not in the table; return their number."""
+    """Add the letters that are not in the table and whose day has not expired; return their number."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     table = lake.open(DEAD_LETTERS, create=True)
     letters = letters.append_column("dt", letters["died_at"].cast(pa.date32()))
+    expired = dt.date.fromordinal(table.mark(EXPIRED) or 1)
+    letters = letters.filter(pc.greater(letters["dt"], pa.scalar(expired, pa.date32())))
     known = table.read(set(pc.unique(letters["dt"]).to_pylist()), names=KEY)
     fresh = letters.join(known, [*KEY], join_type="left anti")
     files = write_files(table.uri, split_batches(fresh.to_batches(), DEAD_LETTERS.columns), DEAD_LETTERS.columns)

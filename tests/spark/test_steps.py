@@ -107,6 +107,14 @@ def test_dead_letters_that_another_run_archives_meanwhile_are_archived_once(
     assert len(contents(lake, DEAD_LETTERS)) == 4
 
 
+def test_dead_letters_whose_day_has_expired_are_not_archived_again(config: JobConfig, lake: Lake, letters: Queue):
+    steps.archive_dead_letters(config)
+    lake.expire(dt.date(2026, 11, 19), {DEAD_LETTERS.name: 0})
+
+    assert steps.archive_dead_letters(config).rows_out == 0
+    assert lake.days(DEAD_LETTERS) == [dt.date(2026, 11, 19)]
+
+
 def test_every_table_has_the_types_of_its_schema(
     config: JobConfig, lake: Lake, server: PrivateServer, mail: Queue, client: Client
 ):
