@@ -21,6 +21,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from django.conf import settings as django_settings
 from django.core import mail
 from django.db import router
 
@@ -227,9 +228,14 @@ def _minute(at: dt.datetime) -> str:
 
 
 def send_email(alarm: SloAlarm, event: str) -> None:
-    """Send an e-mail to the administrators of the project, or to the addresses of the settings."""
+    """Send an e-mail to the administrators of the project, or to the addresses of the settings.
+
+    Raises PipelineError without administrators: Django would send nothing, and say nothing.
+    """
     to, subject, text = get_settings().pipeline.alarm_email, subject_of(alarm, event), text_of(alarm, event)
     if to == ADMINS:
+        if not django_settings.ADMINS:
+            raise PipelineError("the setting ADMINS is empty")
         mail.mail_admins(subject, text)
     else:
         mail.send_mail(subject, text, None, list(to or ()))

@@ -343,6 +343,19 @@ def test_message_to_the_administrators(settings: Any):
     assert [message.to for message in mail.outbox] == [["root@example.org"]]
 
 
+def test_message_to_the_administrators_waits_until_there_are_some(settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "PIPELINE": {**settings.RSMQ["PIPELINE"], "ALARM_EMAIL": "admins"}}
+    settings.ADMINS = []
+    burns(NOON, _1h=20.0)
+
+    with pytest.raises(PipelineError, match="the setting ADMINS is empty"):
+        notify()
+    assert not mail.outbox
+    settings.ADMINS = ["root@example.org"] if django.VERSION >= (6, 0) else [("root", "root@example.org")]
+
+    assert (notify().sent, len(mail.outbox)) == (1, 1)
+
+
 def test_objective_that_is_not_in_the_settings_has_no_alarm(webhook: Webhook, settings: Any):
     burns(NOON, queue="zoo", _1h=20.0)
     burns(NOON, _1h=20.0)
