@@ -76,6 +76,7 @@ def brief(error: Exception) -> str:
 def failure_of(failed: Mapping[str, Exception]) -> Exception:
     """Return one error for those of several connections. Where all are of a kind with an exit code, it has that."""
     kinds = {type(error) for error in failed.values()}
-    if kinds in ({AlreadyRunning}, {DataLoss}):
-        return kinds.pop()("; ".join(f"{error}" for error in failed.values()))
+    for kind in (AlreadyRunning, LogReset, DataLoss):
+        if all(issubclass(each, kind) for each in kinds):
+            return kind("; ".join(f"{error}" for error in failed.values()))
     return ConnectionsFailed("; ".join(f"{name}: {brief(error)}" for name, error in failed.items()))

@@ -59,6 +59,8 @@ def record(lake: Lake, step: str, work: Callable[[StepRun], None]) -> StepRun:
         error = as_our_error(raised)
         run.error, run.whole_error = brief(error)[:2000], f"{type(error).__name__}: {error}"
         run.exit_code = _exit_code(error)
+        if run.exit_code == BUSY and run.lost:  # of several logs, only some were busy
+            run.exit_code = LOST_DATA
     run.seconds = round(time.monotonic() - started, 3)
     if run.exit_code != BUSY:
         save(lake, run)

@@ -5,10 +5,19 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.errors import QueueNotFound
-from rsmq_django.spark.errors import AlreadyRunning, LogReset, PipelineError, as_our_error, brief
+from rsmq_django.core.errors import ConnectionFailed, QueueNotFound
+from rsmq_django.spark.errors import (
+    AlreadyRunning,
+    ConnectionsFailed,
+    DataLoss,
+    LogReset,
+    PipelineError,
+    as_our_error,
+    brief,
+    failure_of,
+)
 from rsmq_django.spark.lake import Lake
-from rsmq_django.spark.runs import StepRun, read_runs, record
+from rsmq_django.spark.runs import StepRun, read_runs, record, status_of
 from tests.redis_server import PrivateServer
 from tests.spark.plain import PlainSpark, archive_job
 from tests.spark.samples import STREAM, log_events
@@ -126,6 +135,32 @@ def test_lost_events_are_recorded_even_if_the_run_fails_later(tmp_path: Path, se
         job.run()
 
     assert (job.result.rows, job.result.lost) == (5, 40)
+
+
+def test_lost_events_of_a_log_are_recorded_when_another_log_is_busy(tmp_path: Path):
+    lake = Lake.at(tmp_path / "lake")
+
+    def archive(run: StepRun) -> None:
+        run.lost = 40
+        raise AlreadyRunning("another run is active")
+
+    assert status_of([record(lake, "archive", archive)]) == 3
+    assert [run.lost for run in read_runs(lake)] == [40]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ((LogReset, LogReset), LogReset),
+        ((LogReset, DataLoss), DataLoss),
+        ((AlreadyRunning, AlreadyRunning), AlreadyRunning),
+        ((DataLoss, ConnectionFailed), ConnectionsFailed),
+    ],
+)
+def test_failure_of_several_logs_has_the_exit_code_that_all_of_them_have(
+    kinds: tuple[type[Exception], ...], expected: type[Exception]
+):
+    assert type(failure_of({f"log {number}": kind("no") for number, kind in enumerate(kinds)})) is expected
 
 
 class DyingSpark(PlainSpark):
