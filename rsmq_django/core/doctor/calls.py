@@ -59,6 +59,11 @@ class Facts:
         """Return whether there are attributes or bodies."""
         return self.hash_type == "hash"
 
+    @property
+    def has_right_types(self) -> bool:
+        """Return whether no other program uses one of the two keys."""
+        return self.index_type in ("none", "zset") and self.hash_type in ("none", "hash")
+
 
 def read_facts(keys: QueueKeys) -> Call[Facts]:
     """Return the call that reads the facts about a queue that need no walk through its messages."""

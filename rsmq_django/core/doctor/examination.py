@@ -56,7 +56,7 @@ def examine(
     findings += examine_own_keys(probe)
     findings += examine_dead_messages(probe)
     if any(queue.is_worked_on or queue.dead_letter for queue in expected.values()):
-        findings += examine_service(probe, expected, list(facts))
+        findings += examine_service(probe, expected, [name for name, known in facts.items() if known.has_right_types])
     findings += probe.findings()
     return sorted(findings, key=lambda one: (-one.severity, one.subject, one.id))
 
@@ -88,7 +88,7 @@ def _examine_messages(
 
     def examinations(name: str, known: Facts) -> Iterator[Examination]:
         keys = queue_keys(probe.client.namespace, name)
-        if known.has_index and (known.has_hash or name in seen.listed):
+        if known.has_index and known.has_right_types and (known.has_hash or name in seen.listed):
             yield examine_messages(name, keys, total=known.messages, deep=deep, progress=progress)
         if known.fields > len(known.attributes):
             yield examine_fields(name, keys, total=known.fields, deep=deep, progress=progress)

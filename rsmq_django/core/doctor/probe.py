@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from ..errors import PermissionDenied, RsmqError
+from ..errors import BrokenQueue, PermissionDenied, RsmqError
 from ..transport.call import Call
 from ..transport.client import Client
 from .catalogue import found
@@ -30,6 +30,7 @@ class Probe:
     def __init__(self, client: Client) -> None:
         self.client = client
         self._refused: dict[str, str] = {}
+        self._broken: dict[str, str] = {}
         self._asked_count = self._refused_count = 0
 
     def ask(self, *command: str | int, about: str | None) -> Any | None:
@@ -76,6 +77,9 @@ class Probe:
                     self._refused_count += 1
                     self._refused.setdefault(about, str(result))
                     yield None
+                elif isinstance(result, BrokenQueue):
+                    self._broken.setdefault(str(result), about)
+                    yield None
                 elif isinstance(result, RsmqError):
                     raise result
                 else:
@@ -84,6 +88,7 @@ class Probe:
     def findings(self) -> list[Finding]:
         """Return the findings about the refused commands."""
         notes = [found("not-allowed", about, f"no permission to read: {said}") for about, said in self._refused.items()]
+        notes += [found("wrong-type", about, said) for said, about in self._broken.items()]
         if 2 * self._refused_count <= self._asked_count:
             return notes
         what = (

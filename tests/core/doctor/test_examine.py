@@ -53,6 +53,22 @@ def test_key_of_ours_that_another_program_uses_is_named(server: PrivateServer, c
     assert finding.what.startswith("it is a list, but should be a ")
 
 
+@pytest.mark.parametrize(
+    "key", ["rsmq:mail:Q", "rsmq::paused", "rsmq::workers", "rsmq::dead:mail", "rsmq::released:mail"]
+)
+def test_key_that_another_program_uses_hides_no_other_finding(server: PrivateServer, client: Client, key: str):
+    for name in ("mail", "mail-dead"):
+        Queue(name, client).create()
+        Queue(name, client).send("a call, and a dead letter")
+    server.redis.delete(key)
+    server.redis.rpush(key, "foreign")
+
+    findings = examine(client, settings={"mail": ExpectedQueue(dead_letter="mail-dead", is_worked_on=True)})
+
+    assert any(one.id == "wrong-type" for one in findings)
+    assert [one.subject for one in findings if one.id == "dead-letters"] == ["mail-dead"]
+
+
 def test_workflow_whose_sender_is_at_work_is_left_alone(client: Client):
     call = create("rsmq", "w1", keep_ms=3_600_000, fields={}, queue_names=[])
     client.run(call)
