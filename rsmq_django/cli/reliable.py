@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import IO
 
 import click
@@ -28,7 +29,7 @@ from .reliable_queues import (
     reliable_queue,
     set_,
 )
-from .sending import batches
+from .sending import SendProgress
 from .session import Session
 
 count_option = click.option(
@@ -103,19 +104,17 @@ def push(
     queue = reliable_queue(session, name)
     if not create:
         check_name(session, queue)
-    for bodies in _bodies(texts, file or sys.stdin.buffer, by_line=lines):
-        for message_id in queue.push(*bodies, delay_s=delay):
-            print_line(session, message_id, queue=name, id=message_id)
+    source, account = file or sys.stdin.buffer, SendProgress()
+    with account.reported() if lines else nullcontext():
+        for bodies in account.bodies(source) if lines else [_bodies(texts, source)]:
+            for message_id in queue.push(*bodies, delay_s=delay):
+                print_line(session, message_id, queue=name, id=message_id)
 
 
-def _bodies(texts: Sequence[str], source: IO[bytes], *, by_line: bool) -> Iterator[list[bytes]]:
+def _bodies(texts: Sequence[str], source: IO[bytes]) -> list[bytes]:
     if texts:
-        yield [os.fsencode(text) for text in texts]
-    elif by_line:
-        for numbered, _ in batches(source):
-            yield [body for _, body in numbered]
-    else:
-        yield [source.read(MAX_BODY_BYTES + 1)]  # one byte above the limit is enough to be rejected
+        return [os.fsencode(text) for text in texts]
+    return [source.read(MAX_BODY_BYTES + 1)]  # one byte above the limit is enough to be rejected
 
 
 @reliable.command()

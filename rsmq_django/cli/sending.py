@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -72,18 +73,14 @@ def send_lines(session: Session, queue: Queue, source: IO[bytes], *, delay_s: fl
     size_bytes = _size_of(source)
     # On a terminal, the ids of a large file would flood the screen.
     prints_ids = session.json or not sys.stdout.isatty()
-    try:
-        with ProgressBar("sending", size_bytes, shows_numbers=size_bytes is None, is_quiet=session.json) as bar:
-            for account.under_way, batch_bytes in batches(source):
-                ids = queue.send_many([body for _, body in account.under_way], delay_s=delay_s)
-                account.close_batch()
-                bar.advance(batch_bytes if size_bytes else len(ids))
-                for message_id in ids if prints_ids else ():
-                    _print_id(session, message_id)
-    except RsmqError as error:
-        raise Failed(name_of(error), account.stopped_by(error)) from error
-    except KeyboardInterrupt as error:
-        raise Interrupted(f"interrupted; {account}") from error
+    bar = ProgressBar("sending", size_bytes, shows_numbers=size_bytes is None, is_quiet=session.json)
+    with account.reported(), bar:
+        for account.under_way, batch_bytes in batches(source):
+            ids = queue.send_many([body for _, body in account.under_way], delay_s=delay_s)
+            account.close_batch()
+            bar.advance(batch_bytes if size_bytes else len(ids))
+            for message_id in ids if prints_ids else ():
+                _print_id(session, message_id)
     if not prints_ids:
         click.echo(f"sent {counted(account.sent)} to {queue.name}")
 
@@ -92,7 +89,8 @@ def send_lines(session: Session, queue: Queue, source: IO[bytes], *, delay_s: fl
 class SendProgress:
     """Progress of sending a file."""
 
-    queue: Queue
+    #: The queue; None for a structure whose messages are only limited by this client.
+    queue: Queue | None = None
     sent: int = 0
     #: The last line that was sent.
     last_line: int = 0
@@ -105,6 +103,22 @@ class SendProgress:
             first, last = self.under_way[0][0], self.under_way[-1][0]
             text += f"; lines {first} to {last} were either all sent or not sent at all"
         return text
+
+    @contextmanager
+    def reported(self) -> Iterator[None]:
+        """Add the progress to an error, and to Ctrl-C."""
+        try:
+            yield
+        except RsmqError as error:
+            raise Failed(name_of(error), self.stopped_by(error)) from error
+        except KeyboardInterrupt as error:
+            raise Interrupted(f"interrupted; {self}") from error
+
+    def bodies(self, source: IO[bytes]) -> Iterator[list[bytes]]:
+        """Yield the lines of a file in batches; each counts as stored when the next one is taken."""
+        for self.under_way, _ in batches(source):
+            yield [body for _, body in self.under_way]
+            self.close_batch()
 
     def close_batch(self) -> None:
         """Count the current batch as stored."""
@@ -124,7 +138,7 @@ class SendProgress:
         return f"{what}; {self}; continue with line {first}" if self.sent else f"{what}; nothing sent"
 
     def _first_too_long(self) -> int:
-        limit = self.queue.attributes().max_size_bytes
+        limit = self.queue.attributes().max_size_bytes if self.queue is not None else -1
         too_long = (n for n, body in self.under_way if len(body) > (limit if limit >= 0 else MAX_BODY_BYTES))
         return next(too_long, self.under_way[0][0])
 

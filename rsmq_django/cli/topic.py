@@ -9,12 +9,11 @@ from typing import IO, Any
 import click
 
 from ..core.limits import MAX_BODY_BYTES
-from ..core.topic import GroupStatus, NewMessage, Topic, list_topics
-from .failures import Interrupted
+from ..core.topic import GroupStatus, Topic, list_topics
 from .forms import relative
 from .options import RsmqctlGroup
 from .output import TextTable, as_duration, as_size, printable, write_json
-from .sending import batches
+from .sending import SendProgress
 from .session import Session
 from .topic_files import archive, restore
 from .topic_keeping import bridge, group_as_json, set_, topic_as_json, trim
@@ -170,13 +169,10 @@ def publish(
 
 
 def _publish_lines(session: Session, target: Topic, source: IO[bytes], options: dict[str, Any]) -> None:
-    line = 0
-    try:
-        for batch, _ in batches(source):
-            _print_indexes(session, target.publish(*[NewMessage(body) for _, body in batch], **options))
-            line = batch[-1][0]
-    except KeyboardInterrupt as error:
-        raise Interrupted(f"interrupted; published up to line {line}") from error
+    account = SendProgress()
+    with account.reported():
+        for bodies in account.bodies(source):
+            _print_indexes(session, target.publish(*bodies, **options))
 
 
 def _headers(words: tuple[str, ...]) -> dict[str, str]:

@@ -164,6 +164,25 @@ def test_lost_reply_reports_which_lines_are_unknown(rsmqctl: Run, queue: Queue, 
     )
 
 
+@pytest.mark.parametrize("words", [("topic", "publish"), ("reliable", "push")])
+def test_lines_for_topics_and_reliable_queues_report_their_progress_too(
+    rsmqctl: Run, server: PrivateServer, words: tuple[str, ...]
+):
+    lines = b"".join(f"line {n}\n".encode() for n in range(1, 2001))
+    rsmqctl(*words, "-n", "orders", "--create", "-m", "first")
+    with FaultProxy(server.url) as proxy:
+        proxy.answer_instead(b"line 1500", b"-OOM command not allowed\r\n")
+        full = rsmqctl("-r", proxy.url, *words, "-n", "orders", "--lines", stdin=lines)
+        proxy.lose_reply_to(b"line 1500")
+        lost = rsmqctl("-r", proxy.url, *words, "-n", "orders", "--lines", stdin=lines)
+
+    assert full.exit_code == lost.exit_code == 1
+    assert full.errors.endswith("; 1000 messages sent, up to line 1000; continue with line 1001\n")
+    assert lost.errors.endswith(
+        "; 1000 messages sent, up to line 1000; lines 1001 to 2000 were either all sent or not sent at all\n"
+    )
+
+
 def test_lines_to_a_queue_that_is_not_there_fail(rsmqctl: Run):
     failed = rsmqctl("message", "send", "-n", "nope", "--lines", stdin=b"x\n")
 
