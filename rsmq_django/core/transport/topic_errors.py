@@ -49,7 +49,7 @@ def _broken(topic: str, group: str, words: list[str]) -> TopicBroken:
         )
     if field == "key":
         return TopicBroken(
-            f"topic {topic!r} cannot store messages: another program wrote its key {value!r}; delete or rename it"
+            f"topic {topic!r} is damaged: another program wrote its key {value!r}; delete or rename it"
         )
     if field == "cursor":
         return TopicBroken(

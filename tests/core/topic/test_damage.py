@@ -4,7 +4,7 @@ import pytest
 
 from rsmq_django.core import Queue
 from rsmq_django.core.errors import TopicBroken, TopicReset
-from rsmq_django.core.topic import Bridge, NewMessage, Topic
+from rsmq_django.core.topic import Bridge, NewMessage, Retention, Topic
 from rsmq_django.core.topic.group import ConsumerGroup
 from rsmq_django.core.topic.keys import topic_keys
 from tests.core.topic.conftest import bodies, indexes
@@ -114,19 +114,31 @@ def test_key_of_another_type_is_an_error(topic: Topic, server: PrivateServer):
         topic.group("g").read()
 
 
-@pytest.mark.parametrize("part", ["meta", "time", "headers", "keys", "latest", "stale", "tombstones", "groups"])
+@pytest.mark.parametrize("part", ["meta", "time", "headers", "keys", "latest", "stale", "tombstones"])
 def test_publish_that_a_foreign_key_refuses_has_stored_nothing(topic: Topic, server: PrivateServer, part: str):
     topic.publish("a", "b")
     key = getattr(topic.keys, part)
+    server.redis.hdel(topic.keys.meta, "slot")  # as when time has passed
     server.redis.delete(key)
     server.redis.set(key, "foreign")
 
-    with pytest.raises(TopicBroken, match=f"topic 'orders' cannot store messages: .* its key '{key}'"):
+    with pytest.raises(TopicBroken, match=f"topic 'orders' is damaged: .* its key '{key}'"):
         topic.publish(NewMessage(b"", key="k", headers={"a": "b"}))
 
     server.redis.delete(key)  # as the error says
     assert topic.publish("c") == range(3, 4)
     assert bodies(topic.group("g").read(10)) == [b"a", b"b", b"c"]
+
+
+def test_nothing_is_deleted_for_groups_while_another_program_uses_their_key(topic: Topic, server: PrivateServer):
+    topic.set_retention(Retention(max_count=1, wait_for_groups=True))
+    topic.publish("a", "b")
+    server.redis.set(topic.keys.groups, "foreign")
+
+    topic.publish("c")
+    topic.client.run(topic.sweep_call())
+
+    assert [message.body for message in topic.read_range(1, 10).messages] == [b"a", b"b", b"c"]
 
 
 def test_index_of_an_older_message_that_is_not_one_is_replaced(topic: Topic, server: PrivateServer):

@@ -23,7 +23,7 @@ local log = {
 }
 local count = math.min(tonumber(ARGV[3]), #ARGV - 3)
 
-local failure = open_to_append(log)
+local failure = open_to_append(log, #ARGV > 3 + count)
 if failure then return failure end
 
 local before = append(log, ARGV, 4, count)

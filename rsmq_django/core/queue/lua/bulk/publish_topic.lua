@@ -23,7 +23,7 @@ local stage, bodies, job = KEYS[11], KEYS[12], KEYS[13]
 
 local ids = redis.call("ZRANGE", stage, 0, ARGV[3] - 1)
 if #ids == 0 then return 0 end
-local failure = open_to_append(log)
+local failure = open_to_append(log, ARGV[4] == "1")
 if failure then return failure end
 
 local values = redis.call("HMGET", bodies, unpack(ids))

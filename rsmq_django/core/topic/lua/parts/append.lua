@@ -1,21 +1,16 @@
--- Append messages to a log, note the time (topic/times), wake all readers. The log has been opened.
+-- Append messages to a log, note the time (topic/times), wake all readers.
 local LOOKED_AT = 1000
 
--- Return a key of a log that another program uses: it has another type.
-local function foreign_key(log)
-  for _, hash in ipairs({log.meta, log.headers, log.keys, log.latest}) do
-    if type(redis.pcall("HGET", hash, "")) == "table" then return hash end
-  end
-  for _, zset in ipairs({log.time, log.stale, log.tombstones, log.groups}) do
-    if type(redis.pcall("ZCARD", zset)) == "table" then return zset end
-  end
-end
-
--- Open a log (topic/index) to append to it. Returns an error reply if that would fail after messages were stored: they
--- would be published again.
-local function open_to_append(log)
-  local key = foreign_key(log)
-  return key and redis.error_reply("RSMQ TopicBroken key " .. key) or open_log(log)
+-- Open a log (topic/index) to append to it, with keys or headers (topic/attach) or without. Returns an error reply if a
+-- write would fail after messages were stored: they would be published again.
+local function open_to_append(log, will_attach)
+  local failure = open_log(log)
+  if failure then return failure end
+  local hashes = will_attach and {log.headers, log.keys, log.latest} or {}
+  local zsets = will_attach and {log.stale, log.tombstones} or {}
+  if is_new_slot(log.slot) then zsets[#zsets + 1] = log.time end
+  local key = foreign_key(hashes, zsets)
+  return key and broken("key", key)
 end
 
 -- Start of a log whose index is lower than the recorded one. If messages still exist, only the index was lost:
@@ -35,11 +30,11 @@ local function forget_past(log)
 end
 
 local function note_end(log, newest_slot, first_new)
-  local slot = now_ms - now_ms % SLOT_MS
   redis.call("HSET", log.meta, "last", log.last)
-  if slot > (tonumber(newest_slot) or 0) then
-    redis.call("ZADD", log.time, integer(slot), first_new)
-    redis.call("HSET", log.meta, "slot", integer(slot))
+  local slot = is_new_slot(newest_slot)
+  if slot then
+    redis.call("ZADD", log.time, slot, first_new)
+    redis.call("HSET", log.meta, "slot", slot)
   end
   -- The id of the only entry is the last index: a reader at index e waits for ids after e-0.
   local woken = redis.pcall("XADD", log.wake, "MAXLEN", 1, log.last .. "-0", "last", log.last)

@@ -2,7 +2,8 @@
 
 -- Check whether it can store messages. Returns an error reply if not: messages must not be half moved.
 local function open_dead_letters(target)
-  local key = foreign_key(target)
+  local hashes = {target.meta, target.headers, target.keys, target.latest}
+  local key = foreign_key(hashes, {target.time, target.stale, target.tombstones})
   local text = redis.pcall("GET", target.index)
   if type(text) == "table" or not key and open_log(target) then key = target.index end
   return key and redis.error_reply("RSMQ TopicBroken deadLetters " .. key)

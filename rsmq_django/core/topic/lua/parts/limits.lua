@@ -1,8 +1,10 @@
 -- How many messages of a log exceed its retention (topic/retain deletes them).
 
--- The last index that every known group has read; a group that was moved back to the start counts as 0.
+-- The last index that every known group has read; a group that was moved back to the start counts as 0. So do the
+-- groups of a key that another program uses.
 local function read_by_all(log)
-  local groups, cursors = redis.call("ZRANGE", log.groups, 0, 999), {}
+  local groups, cursors = redis.pcall("ZRANGE", log.groups, 0, 999), {}
+  if groups.err then return 0 end
   for i, group in ipairs(groups) do cursors[i] = log.name .. ":" .. group .. ":nextIndex" end
   local lowest = log.last
   for _, text in ipairs(#cursors > 0 and redis.call("MGET", unpack(cursors)) or {}) do

@@ -3,6 +3,12 @@
 -- old.
 local SLOT_MS = 100
 
+-- Return the start of the slot of now if it begins after the newest one.
+local function is_new_slot(newest)
+  local slot = now_ms - now_ms % SLOT_MS
+  return slot > (tonumber(newest) or 0) and integer(slot)
+end
+
 -- The last index that was certainly published before a time.
 local function last_before(log, ms)
   local next_slot = redis.call("ZRANGEBYSCORE", log.time, "(" .. integer(ms - SLOT_MS), "+inf", "LIMIT", 0, 1)[1]
