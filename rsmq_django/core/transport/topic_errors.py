@@ -48,9 +48,7 @@ def _broken(topic: str, group: str, words: list[str]) -> TopicBroken:
             f"program wrote its key {value!r}; delete or rename it, nothing is lost until then"
         )
     if field == "key":
-        return TopicBroken(
-            f"topic {topic!r} is damaged: another program wrote its key {value!r}; delete or rename it"
-        )
+        return TopicBroken(f"topic {topic!r} is damaged: another program wrote its key {value!r}; delete or rename it")
     if field == "cursor":
         return TopicBroken(
             f"the cursor of group {group!r}, '{topic}:{group}:nextIndex', is {value!r}, which is not an index; "
