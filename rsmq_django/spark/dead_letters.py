@@ -7,7 +7,6 @@ fails again has another time of failure, and therefore another row. Bodies and t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..core.keys import queue_keys
@@ -40,8 +39,11 @@ class DeadLetters:
 
     def plan(self) -> list[Ids]:
         """Return all dead letters of the chosen queues, or of all queues with failure records."""
-        queues = self.options.queues or tuple(self._queues_with_records())
-        return QueueSnapshot(replace(self.options, queues=queues)).plan() if queues else []
+        return [part for queue in self.queues() for part in self.snapshot.plan_queue(queue)]
+
+    def queues(self) -> list[str]:
+        """Return the chosen queues, or all queues with failure records."""
+        return list(self.options.queues or self._queues_with_records())
 
     def read(self, part: Ids) -> Iterator[Rows]:
         """Yield the dead letters of a part in chunks, without letters that have left their queue meanwhile."""

@@ -43,7 +43,7 @@ class JobIncomplete(PipelineError):
 
 
 class ConnectionsFailed(PipelineError):
-    """A step failed on some connections; it was done on the others."""
+    """A step failed on some connections or queues; it was done on the others."""
 
 
 class AlreadyRunning(PipelineError):

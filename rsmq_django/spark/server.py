@@ -90,4 +90,4 @@ class Server:
 
 
 def _as_call(command: Command) -> Call[Any]:
-    return Call(str(command[0]), (), (), lambda reply: reply)
+    return Call(str(command[0]), tuple(map(str, command[1:2])), (), lambda reply: reply)

@@ -53,19 +53,21 @@ class QueueSnapshot:
 
     def plan(self) -> list[Ids]:
         """Return all messages of the chosen queues, or of all queues."""
-        parts = []
-        for queue in self.options.queues or self.all_queues():
-            key = queue_keys(self.options.namespace, queue).messages
-            if (count := self.server.ask_one("ZCARD", key)) > MAX_IDS:
-                raise PipelineError(
-                    f"queue {queue!r} has {count} messages, the limit is {MAX_IDS}; read fewer queues at a time, "
-                    "or drain it (kind=drain)"
-                )
-            flat = self.server.ask_one("ZRANGE", key, 0, -1, "WITHSCORES")
-            ids, scores = flat[::2], flat[1::2]
-            for at in range(0, len(ids), self.options.partition_rows):
-                upto = at + self.options.partition_rows
-                parts.append(Ids(queue, tuple(ids[at:upto]), tuple(map(float, scores[at:upto]))))
+        return [part for queue in self.options.queues or self.all_queues() for part in self.plan_queue(queue)]
+
+    def plan_queue(self, queue: str) -> list[Ids]:
+        """Return all messages of a queue. Raises PipelineError if there are too many, BrokenQueue for a foreign key."""
+        key, parts = queue_keys(self.options.namespace, queue).messages, []
+        if (count := self.server.ask_one("ZCARD", key)) > MAX_IDS:
+            raise PipelineError(
+                f"queue {queue!r} has {count} messages, the limit is {MAX_IDS}; read fewer queues at a time, "
+                "or drain it (kind=drain)"
+            )
+        flat = self.server.ask_one("ZRANGE", key, 0, -1, "WITHSCORES")
+        ids, scores = flat[::2], flat[1::2]
+        for at in range(0, len(ids), self.options.partition_rows):
+            upto = at + self.options.partition_rows
+            parts.append(Ids(queue, tuple(ids[at:upto]), tuple(map(float, scores[at:upto]))))
         return parts
 
     def read(self, part: Ids) -> Iterator[Rows]:

@@ -25,6 +25,7 @@ from .config import JobConfig, on_each
 from .dead_letters import KEY, DeadLetters
 from .delta import EXPIRED, Table
 from .demand import demands, newest, outcomes
+from .errors import PipelineError, failure_of
 from .files import split_batches, write_files
 from .lake import Lake, patiently
 from .options import Options
@@ -132,6 +133,7 @@ def snapshot(config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
     """
     depths: dict[str, dict[str, Any]] = {}
     taken: list[dt.datetime] = []
+    broken: dict[str, Exception] = {}
     sources, logs = config.sources(), set[str]()
 
     def count(given: Options) -> None:
@@ -143,11 +145,16 @@ def snapshot(config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
         logs.add(log)
         now_us = reader.server.now_us()
         at = taken[0] if taken else dt.datetime.fromtimestamp(now_us / 1e6, dt.UTC)
-        found = {queue: _no_messages(at, queue) for queue in queues or reader.all_queues()}
-        for part in reader.plan():
-            depth = found.setdefault(part.queue, _no_messages(at, part.queue))
-            for messages in reader.read(part):
-                _add_messages(depth, messages, now_us)
+        found: dict[str, dict[str, Any]] = {}
+        for queue in queues or reader.all_queues():  # one by one: the plan has the ids of all messages
+            depth = _no_messages(at, queue)
+            try:
+                for part in reader.plan_queue(queue):
+                    for messages in reader.read(part):
+                        _add_messages(depth, messages, now_us)
+                found[queue] = depth
+            except (BrokenQueue, PipelineError) as error:
+                broken[queue] = error
         reader.server.close()
         taken.append(at)
         _add_depths(depths, found)
@@ -155,8 +162,8 @@ def snapshot(config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
     failure = on_each(sources, count, queue=",".join(queues))
     if taken:
         config.find_lake().append(DEPTH, taken[0].date(), [depths[queue] for queue in sorted(depths)])
-    if failure:
-        raise failure
+    if failure or broken:
+        raise failure or failure_of(broken)
     rows_in = sum(row["waiting"] + row["delayed"] + row["in_flight"] for row in depths.values())
     return StepResult(rows_in, len(depths), 1)
 
@@ -207,18 +214,24 @@ def archive_dead_letters(config: JobConfig, *, queues: Sequence[str] = ()) -> St
 
     lake, schema = config.find_lake(), arrow_schema(DEAD_LETTERS.columns)
     rows: Counter[str] = Counter()
+    broken: dict[str, Exception] = {}
 
     def add(given: Options) -> None:
         letters = DeadLetters(given)
-        for part in letters.plan():
-            batches = [pa.RecordBatch.from_pydict(rows, schema=schema) for rows in letters.read(part)]
-            found = pa.Table.from_batches(batches, schema)
-            rows["in"] += len(found)
-            rows["out"] += patiently(partial(_add_letters, lake, found))
+        for queue in letters.queues():
+            try:
+                for part in letters.snapshot.plan_queue(queue):
+                    batches = [pa.RecordBatch.from_pydict(rows, schema=schema) for rows in letters.read(part)]
+                    found = pa.Table.from_batches(batches, schema)
+                    rows["in"] += len(found)
+                    rows["out"] += patiently(partial(_add_letters, lake, found))
+            except BrokenQueue as error:
+                broken[queue] = error
         letters.snapshot.server.close()
 
-    if failure := on_each(config.sources(), add, kind="dead", queue=",".join(queues)):
-        raise failure
+    failure = on_each(config.sources(), add, kind="dead", queue=",".join(queues))
+    if failure or broken:
+        raise failure or failure_of(broken)
     return StepResult(rows["in"], rows["out"])
 
 

@@ -14,7 +14,7 @@ from rsmq_django.spark import steps
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.delta import Table
-from rsmq_django.spark.errors import ConnectionsFailed
+from rsmq_django.spark.errors import ConnectionsFailed, PipelineError
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import DEFAULT_URL_VARIABLE
 from rsmq_django.spark.rollup import rollup
@@ -162,6 +162,36 @@ def test_snapshot_counts_messages_by_state_and_includes_empty_queues(
     assert 0 <= row["oldest_age_us"] < 60_000_000
     assert (empty["queue"], empty["waiting"], empty["oldest_age_us"]) == ("empty", 0, None)
     assert (result.rows_in, result.rows_out) == (4, 2)
+
+
+@pytest.mark.parametrize("key", ["rsmq:aaa", "rsmq:aaa:Q", "rsmq::dead:aaa"])
+def test_queue_that_another_program_broke_hides_no_other_queue(
+    config: JobConfig, lake: Lake, letters: Queue, server: PrivateServer, key: str
+):
+    broken = Queue("aaa", letters.client)
+    broken.create()
+    server.redis.hset("rsmq::dead:aaa", broken.send("body"), "{}")
+    server.redis.delete(key)
+    server.redis.rpush(key, "foreign")
+
+    if not key.startswith("rsmq::"):
+        with pytest.raises(ConnectionsFailed, match="^aaa: BrokenQueue: .* has the wrong type"):
+            steps.snapshot(config)
+        assert [(row["queue"], row["waiting"]) for row in contents(lake, DEPTH)] == [("mail-dead", 3)]
+    with pytest.raises(ConnectionsFailed, match="^aaa: BrokenQueue: .* has the wrong type"):
+        steps.archive_dead_letters(config)
+    assert len(contents(lake, DEAD_LETTERS)) == 3
+
+
+def test_queue_that_is_too_long_for_a_snapshot_hides_no_other_queue(
+    config: JobConfig, lake: Lake, letters: Queue, mail: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.spark.snapshot.MAX_IDS", 3)
+    mail.send_many(["1", "2", "3", "4"])
+
+    with pytest.raises(PipelineError, match="queue 'mail' has 4 messages, the limit is 3"):
+        steps.snapshot(config)
+    assert [(row["queue"], row["waiting"]) for row in contents(lake, DEPTH)] == [("mail-dead", 3)]
 
 
 @pytest.mark.parametrize("gone", [(), ("gone",)], ids=["all answer", "one does not answer"])
