@@ -30,6 +30,15 @@ def test_count_is_kept_within_a_hundred_by_publishing_and_exactly_by_trimming(to
     assert topic.status().first == 551
 
 
+def test_topic_does_not_grow_beyond_its_limit_with_the_largest_batches(topic: Topic):
+    topic.set_retention(Retention(max_count=1000))
+
+    for _ in range(5):
+        topic.publish(*["x"] * 1000)
+
+    assert topic.status().length == 1000
+
+
 def test_reader_that_fell_behind_skips_messages_and_gets_their_number(topic: Topic):
     topic.publish(*map(str, range(1, 11)))
     slow, new = topic.group("slow"), topic.group("new")

@@ -1,6 +1,6 @@
 -- Delete the oldest messages beyond the topic's retention, at most TRIM_AT_ONCE in one step.
 --   meta: max_count, max_age_ms, max_bytes, wait_for_groups; `bytes` are those of the messages up to `weighed`
-local TRIM_AT_ONCE = 500
+local TRIM_AT_ONCE = 1000 -- as many as one call publishes: otherwise a topic would grow with large batches
 
 -- Count the bytes of uncounted messages: those of other clients, or all messages if the limit is new.
 local function weigh(log, meta)
