@@ -50,7 +50,7 @@ class Patience:
         """Return how long to wait before the next read; 0 to return the batch."""
         left_ms = int((self._until - time.monotonic()) * 1000)
         has_news = batch.messages or batch.skipped or batch.dead_lettered
-        if has_news or left_ms <= 0:
+        if has_news or (left_ms <= 0 and not batch.left):  # a long gap is passed over, without waiting
             return 0
         due_ms = SLICE_MS if batch.due_ms is None else batch.due_ms
         return max(1, min(left_ms, SLICE_MS, due_ms))

@@ -21,13 +21,19 @@ def test_holes_are_passed_over_and_counted(topic: Topic, server: PrivateServer):
     assert indexes(topic.group("one").read(1)) == [2]
 
 
-def test_long_gap_does_not_stop_a_reader_nor_make_it_wait(topic: Topic, server: PrivateServer):
+@pytest.mark.parametrize("block_ms", [0, 60_000])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_long_gap_does_not_stop_a_reader_nor_make_it_wait(
+    topic: Topic, queue: Queue, server: PrivateServer, block_ms: int, is_async: bool
+):
     server.redis.set("orders:nextIndex", 3500)
     assert topic.publish("behind the gap") == range(3501, 3502)
+    group, bridge = topic.group("g"), Bridge(topic.group("to-jobs"), queue)
 
-    batch = topic.group("g").read(10, block_ms=60_000)
+    batch = await group.aread(10, block_ms=block_ms) if is_async else group.read(10, block_ms=block_ms)
+    done = await bridge.aforward(block_ms=block_ms) if is_async else bridge.forward(block_ms=block_ms)
 
-    assert bodies(batch) == [b"behind the gap"]
+    assert bodies(batch) == [b"behind the gap"] and done.moved == 1
 
 
 def test_lost_index_is_found_again_by_the_next_publish(topic: Topic, server: PrivateServer, careful: ConsumerGroup):
