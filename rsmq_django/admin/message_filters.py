@@ -156,6 +156,8 @@ class AgeFilter(admin.SimpleListFilter):
 class MessageChangeList(LiveChangeList):
     """Goes on where an earlier page has stopped looking."""
 
+    fields_per_row = 2
+
     def get_filters_params(self, params: dict[str, Any] | None = None) -> Any:
         """Leave out where looking begins."""
         found: Any = super().get_filters_params(params)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
 
 import redis
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -38,6 +39,8 @@ from .fragments import conditional, frame, has_stock_lists, is_fragment
 
 logger = get_logger(__name__)
 
+#: Fields of the form of a list or a question, besides those of its rows.
+OTHER_FIELDS = 20
 #: For texts that Django's admin has translated.
 _djangos = _
 
@@ -71,9 +74,16 @@ class PlainChangeList(ChangeList):
 class LiveChangeList(PlainChangeList):
     """A list of live rows, which also tells what it did not look at."""
 
+    #: Fields of a form that an action sends for each row.
+    fields_per_row = 1
+
     def get_results(self, request: HttpRequest) -> None:
-        """Read the page."""
-        self.list_per_page = get_settings().admin.page_size
+        """Read the page, with at most as many rows as one form may have: Django refuses a larger form."""
+        self.list_per_page, fields = get_settings().admin.page_size, settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
+        if fields is not None and self.model_admin.actions:
+            most = max(1, (fields - OTHER_FIELDS) // self.fields_per_row)
+            self.list_per_page = min(self.list_per_page, most)
+            self.list_max_show_all = min(self.list_max_show_all, most)
         super().get_results(request)
         self.result_count = Count(self.result_count)
         len(self.result_list)  # now, so that a server which is away is noticed here and not in the template

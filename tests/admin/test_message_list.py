@@ -1,6 +1,7 @@
 """The list of messages: a stock list over messages in Redis."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -155,6 +156,18 @@ def test_selected_messages_run_now(browser: Browser, mail: Queue):
     assert told(done) == ["Run now · mail: 2 of 2 done"]
     assert mail.attributes().ready_messages == 2
     assert LogEntry.objects.filter(change_message="Made visible at once").count() == 2
+
+
+def test_all_rows_of_a_page_of_any_length_can_be_selected(browser: Browser, mail: Queue, settings: Any):
+    settings.RSMQ = settings.RSMQ | {"ADMIN": {"PAGE_SIZE": 30}}
+    settings.DATA_UPLOAD_MAX_NUMBER_FIELDS = 60
+    mail.send_many([b"x"] * 30, delay_s=60)
+    page = browser.get(MESSAGES, {"all": ""})
+    numbers = range(len(rows_of(page)))
+
+    browser.post(MESSAGES, {"action": "run_now", "select_across": "0", "index": "0", **selection(page, *numbers)})
+
+    assert len(numbers) == mail.attributes().ready_messages == 20
 
 
 def test_messages_changed_since_the_page_was_shown_are_left_alone(browser: Browser, mail: Queue):
