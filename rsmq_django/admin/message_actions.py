@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 
 from ..core.errors import RsmqError
-from ..core.queue.transfers import GONE, Tally
+from ..core.queue.transfers import GONE, TAKEN, Tally
 from ..live.places import QueueRef, message_place_of
 from ..models import Message
 from . import bulk_pages, message_list
@@ -60,6 +60,13 @@ def ask(
 ) -> HttpResponse:
     """Return the question before an operation, with the form for what it needs."""
     rows = list(queryset)
+    # Of a page that only asks and acts there is one without its last part.
+    back = request.get_full_path().removesuffix("operate/").removesuffix("delete/")
+    if not rows:  # deleted, or in another state than that of the list
+        tally = Tally()
+        tally.leave(TAKEN, max(1, len(request.POST.getlist(ACTION_CHECKBOX_NAME))))
+        model_admin.tell(request, answer(operation.title, "", sentence_of(tally)), is_good=False)
+        return HttpResponseRedirect(back)
     keys = {row.key for row in rows}
     shown = request.POST.getlist("seen") or [f"{row.receive_count} {row.key}" for row in rows]
     seen = [("seen", value) for value in shown if value.partition(" ")[2] in keys]
@@ -67,8 +74,7 @@ def ask(
         "title": _("Are you sure?") if operation.is_dangerous else operation.title,
         "forms": [form if form is not None else ParametersForm(operation)] if operation.asks else [],
         "chosen": [(_name_of(row), row.key, ACTION_CHECKBOX_NAME, row.key) for row in rows],
-        # Of a page that only asks and acts there is one without its last part.
-        "back": request.get_full_path().removesuffix("operate/").removesuffix("delete/"),
+        "back": back,
         "hidden": [*seen, ("action", operation.name), ("post", "yes")],
         "question": question(operation.name, len(rows), names_of(rows)),
         "is_dangerous": operation.is_dangerous,

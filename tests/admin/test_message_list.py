@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from rsmq_django.admin.message_list import visible_from
 from rsmq_django.core import Queue
+from rsmq_django.core.queue.moves import change_visibility
 from tests.admin.conftest import MESSAGES
 from tests.admin.pages import rows_of, text_of, told
 
@@ -206,6 +207,18 @@ def test_deleting_needs_a_confirmation(browser: Browser, mail: Queue):
     assert b'class="rsmq-dangerous"' in asked.content
     assert chosen["seen"][0].encode() in asked.content, "the page remembers what was seen"
     assert mail.attributes().messages == 2
+
+
+def test_no_question_is_asked_about_messages_that_have_all_changed(browser: Browser, mail: Queue):
+    message_id = mail.send(b"x", delay_s=60)
+    delayed = f"{MESSAGES}?queue=mail&state__exact=delayed"
+    chosen = selection(browser.get(delayed), 0)
+    mail.client.run(change_visibility("rsmq", "mail", message_id, 0))
+
+    asked = browser.post(delayed, {"action": "delete_selected", **chosen}, follow=True)
+
+    assert told(asked) == ["Delete: 0 of 1 done, 1 has changed meanwhile"]
+    assert mail.receive().id == message_id
 
 
 def test_moving_needs_a_target(browser: Browser, mail: Queue, dead: Queue):
