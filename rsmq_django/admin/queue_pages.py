@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..core.errors import RedisFailure, RsmqError
+from ..core.errors import NotConfirmed, RedisFailure, RsmqError
 from ..core.queue import moves
 from ..core.queue.pause import pause, resume
 from ..models import Queue
@@ -73,13 +73,17 @@ def send_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> Htt
     if form.is_valid():
         # Browsers send line ends as CRLF.
         body = form.cleaned_data["body"].replace("\r\n", "\n").encode("utf-8", "surrogatepass")
+        message_id = ""
         try:
             message_id = queue.place.queue().send(body, delay_s=form.cleaned_data["delay_s"])
+        except NotConfirmed as error:  # it was sent
+            message_id = error.message_ids[0]
+            model_admin.tell(request, explanation_of(error), is_good=False)
         except RedisFailure:
             raise
         except RsmqError as error:
             form.add_error("body", explanation_of(error))
-        else:
+        if message_id:
             log(request, queue, _("Sent message %(id)s of %(size)d bytes") % {"id": message_id, "size": len(body)})
             model_admin.tell(
                 request, _("Message %(id)s was sent to queue %(queue)s.") % {"id": message_id, "queue": str(queue)}
@@ -107,10 +111,11 @@ def enqueue_page(model_admin: LiveAdmin, request: HttpRequest, queue: Queue) -> 
         return model_admin.own_page(request, "components/choose_task.html", context)
     data = request.POST if request.method == "POST" else None
     form, when = CallForm(task, data), WhenForm(data)
-    result = enqueue_from(form, when, task, where(queue.name)) if data is not None else None
-    if result is not None:
-        log(request, queue, _("Enqueued %(task)s as task %(id)s") % {"task": path, "id": result.id})
-        tell_enqueued(model_admin, request, result)
+    options = where(queue.name)
+    task_id = enqueue_from(model_admin, request, form, when, task, options) if data is not None else None
+    if task_id is not None:
+        log(request, queue, _("Enqueued %(task)s as task %(id)s") % {"task": path, "id": task_id})
+        tell_enqueued(model_admin, request, task_id)
         return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
     title = _("Enqueue %(task)s") % {"task": path}
     return _form_page(model_admin, request, queue, "enqueue", forms=[form, when], button=_("Enqueue"), title=title)

@@ -14,14 +14,14 @@ from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from ..core.errors import RedisFailure, RsmqError
+from ..core.errors import NotConfirmed, RedisFailure, RsmqError
 from ..tasks.compat import InvalidTask
 from ..tasks.task import Task
 from .formats import visible
 from .logs import log
 from .recorded_calls import RecordedCall
 from .site import LiveAdmin, explanation_of
-from .task_forms import CallForm, WhenForm
+from .task_forms import Args, CallForm, Kwargs, WhenForm
 
 #: The field of the button that sends a call as it was.
 UNCHANGED = "unchanged"
@@ -64,26 +64,26 @@ class RunsAgain(_Base):
             self.tell(request, _why_not(call), is_good=False)
             return HttpResponseRedirect(back)
         if is_unchanged:
-            result = self._run_unchanged(request, task, call)
+            task_id = self._run_unchanged(request, task, call)
             said = _("Ran %(task)s again as task %(id)s")
-            if result is None:
+            if task_id is None:
                 return HttpResponseRedirect(back)
         else:
             data = request.POST if request.method == "POST" else None
             form = CallForm(task, data, args=call.envelope.args, kwargs=call.envelope.kwargs)
             when = WhenForm(data)
-            result = enqueue_from(form, when, task, call.options())
+            task_id = enqueue_from(self, request, form, when, task, call.options())
             said = _("Edited and ran %(task)s as task %(id)s")
-            if result is None:
+            if task_id is None:
                 return self._form_page(request, task, form, when, back)
-        log(request, self.model(pk=key), said % {"task": task.module_path, "id": result.id})
-        tell_enqueued(self, request, result)
+        log(request, self.model(pk=key), said % {"task": task.module_path, "id": task_id})
+        tell_enqueued(self, request, task_id)
         return HttpResponseRedirect(back)
 
-    def _run_unchanged(self, request: HttpRequest, task: Task[..., Any], call: RecordedCall) -> Any:
-        """Send a call as it was, and return its result; None when it was refused, which the next page says."""
+    def _run_unchanged(self, request: HttpRequest, task: Task[..., Any], call: RecordedCall) -> str | None:
+        """Send a call as it was, and return its task id; None when it was refused, which the next page says."""
         try:
-            return task.using(**call.options()).enqueue(*call.envelope.args, **call.envelope.kwargs)
+            return _sent(self, request, task.using(**call.options()), call.envelope.args, call.envelope.kwargs)
         except RedisFailure:
             raise
         except (RsmqError, InvalidTask, TypeError, ValueError) as error:
@@ -106,15 +106,31 @@ class RunsAgain(_Base):
         return self.own_page(request, "components/form.html", context)
 
 
-def enqueue_from(form: CallForm, when: WhenForm, task: Task[..., Any], options: Mapping[str, Any]) -> Any:
-    """Send the call of a form, and return its result; None when the form has to be shown, with its errors."""
+def _sent(model_admin: LiveAdmin, request: HttpRequest, task: Task[..., Any], args: Args, kwargs: Kwargs) -> str:
+    """Send a call and return its task id. The next page says if too few replicas have confirmed the call."""
+    try:
+        return str(task.enqueue(*args, **kwargs).id)
+    except NotConfirmed as error:
+        model_admin.tell(request, explanation_of(error), is_good=False)
+        return error.task_ids[0]
+
+
+def enqueue_from(
+    model_admin: LiveAdmin,
+    request: HttpRequest,
+    form: CallForm,
+    when: WhenForm,
+    task: Task[..., Any],
+    options: Mapping[str, Any],
+) -> str | None:
+    """Send the call of a form, and return its task id; None when the form has to be shown, with its errors."""
     if not (form.is_valid() and when.is_valid()):
         return None
     args, kwargs = form.arguments()
     delay_s = when.cleaned_data["delay_s"]
     run_after: Any = timedelta(seconds=delay_s) if delay_s else None
     try:
-        return task.using(**options, run_after=run_after).enqueue(*args, **kwargs)
+        return _sent(model_admin, request, task.using(**options, run_after=run_after), args, kwargs)
     except RedisFailure:
         raise
     except (RsmqError, InvalidTask, TypeError, ValueError) as error:
@@ -127,11 +143,11 @@ def said_of(error: Exception) -> str:
     return explanation_of(error) if isinstance(error, RsmqError) else str(error)
 
 
-def tell_enqueued(model_admin: LiveAdmin, request: HttpRequest, result: Any) -> None:
+def tell_enqueued(model_admin: LiveAdmin, request: HttpRequest, task_id: str) -> None:
     """Show the id of a call that was sent, as a link to its result."""
-    link: str = result.id
+    link = task_id
     if model_admin.may(request, "view_result"):
-        link = format_html('<a href="{}">{}</a>', model_admin.address("result_change", result.id), result.id)
+        link = format_html('<a href="{}">{}</a>', model_admin.address("result_change", task_id), task_id)
     model_admin.tell(request, format_html(_("Task {id} was enqueued."), id=link))
 
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .. import schedules
-from ..core.errors import RedisFailure, RsmqError
+from ..core.errors import NotConfirmed, RedisFailure, RsmqError
 from ..live.places import home_of
 from ..live.runs import on_connection
 from ..models import Schedule
@@ -41,14 +41,16 @@ def operate(model_admin: LiveAdmin, request: HttpRequest, operation: Operation, 
     for schedule in rows:
         try:
             operation.carry_out(schedule.entry.name)
+        except NotConfirmed as error:  # its call was sent
+            model_admin.tell(request, explanation_of(error), is_good=False)
         except RedisFailure:
             raise
         except (RsmqError, ImproperlyConfigured, ValueError) as error:
             text = explanation_of(error) if isinstance(error, RsmqError) else str(error)
             model_admin.tell(request, f"{visible(schedule.name)}: {visible(text)}", is_good=False)
-        else:
-            log(request, schedule, str(operation.logged))
-            model_admin.tell(request, f"{operation.label}: {visible(schedule.name)}")
+            continue
+        log(request, schedule, str(operation.logged))
+        model_admin.tell(request, f"{operation.label}: {visible(schedule.name)}")
 
 
 @admin.register(Schedule)

@@ -315,6 +315,13 @@ EXPLANATIONS: tuple[tuple[type[RsmqError], Callable[[], str]], ...] = (
     ),
     (errors.QueueFull, lambda: _("The Redis server has reached its memory limit.")),
     (errors.ServerRefused, lambda: _("The Redis server refused the command: it may be loading, read-only or busy.")),
+    (
+        errors.NotConfirmed,
+        lambda: _(
+            "This was carried out, but too few replicas or disks confirmed it in time: a failover may lose it. "
+            "Do not repeat it."
+        ),
+    ),
     (errors.OutcomeUnknown, lambda: _("The reply of the Redis server was lost. Check whether the change was made.")),
     (
         RedisFailure,
