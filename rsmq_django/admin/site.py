@@ -16,7 +16,14 @@ from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.forms import Script
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseNotAllowed
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBadRequest,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+)
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -112,6 +119,10 @@ class LiveChangeList(PlainChangeList):
         return notes
 
 
+class RowMissing(Http404):
+    """The row of an address does not exist; the text is its key."""
+
+
 class LiveAdmin(_ModelAdmin):
     """The base of our ModelAdmins. Rows are never added or edited as rows; what changes Redis has a view of its own."""
 
@@ -142,14 +153,15 @@ class LiveAdmin(_ModelAdmin):
             raise PermissionDenied
 
     def row_for(self, request: HttpRequest, object_id: str, *codenames: str) -> Any:
-        """Return the row of an address, for users with these permissions who may see it. Raises Http404."""
+        """Return the row of an address, for users with these permissions who may see it. Raises RowMissing."""
         for codename in codenames:
             self.demand(request, codename)
         if not self.has_view_permission(request):
             raise PermissionDenied
-        row = self.model._default_manager.filter(pk=unquote(object_id)).first()
+        key = unquote(object_id)
+        row = self.model._default_manager.filter(pk=key).first()
         if row is None:
-            raise Http404
+            raise RowMissing(visible(key))
         return row
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -260,6 +272,10 @@ class LiveAdmin(_ModelAdmin):
                 if isinstance(response, TemplateResponse) and not response.is_rendered:
                     response.render()
                 return conditional(request, response)
+            except RowMissing as error:
+                if request.method != "POST":
+                    raise
+                return self._missing(request, error)
             except RsmqError as error:
                 logger.warning("admin page %s could not be made: %r", request.path, error)
                 return self._failure_page(request, error)
@@ -268,6 +284,12 @@ class LiveAdmin(_ModelAdmin):
                 return self._failure_page(request, error)
 
         return guarded
+
+    def _missing(self, request: HttpRequest, error: RowMissing) -> HttpResponse:
+        """Return the answer to an operation on a row that has ended or was deleted since the page was shown."""
+        text = _djangos("%(name)s with ID “%(key)s” doesn’t exist. Perhaps it was deleted?")
+        self.tell(request, text % {"name": self.opts.verbose_name, "key": error}, is_good=False)
+        return HttpResponseRedirect(self.address(f"{self.opts.model_name}_changelist"))
 
     def _failure_page(self, request: HttpRequest, error: RsmqError | InvalidTask) -> HttpResponse:
         context = {

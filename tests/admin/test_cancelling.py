@@ -48,6 +48,16 @@ def test_cancelling_needs_its_permission_and_a_post(browser_of: Callable[..., Br
     assert mail.attributes().messages == 1
 
 
+def test_a_task_that_has_ended_since_the_page_was_shown_is_reported(browser: Browser, mail: Queue, waiting: str):
+    message = mail.pop()
+    assert message
+
+    done = browser.post(f"{waiting}cancel/", follow=True)
+
+    assert told(done) == [f"message with ID “mail/{message.id}” doesn’t exist. Perhaps it was deleted?"]
+    assert done.redirect_chain == [(MESSAGES, 302)]
+
+
 def test_a_message_that_is_not_a_task_cannot_be_cancelled(browser: Browser, mail: Queue, server: PrivateServer):
     url = f"{MESSAGES}mail_2F{mail.send(b'x')}/"
 

@@ -132,7 +132,8 @@ def test_a_command_to_a_process_that_has_ended_is_reported_and_not_logged(
     url = a_worker(mail)
     server.redis.zrem("rsmq::workers", "web-1-42")
 
-    assert browser.post(f"{url}order/", {"order": "stop"}).status_code == 404
+    told_later = told(browser.post(f"{url}order/", {"order": "stop"}, follow=True))
+    assert told_later == ["worker with ID “default/web-1-42” doesn’t exist. Perhaps it was deleted?"]
     assert not LogEntry.objects.exists()
 
 
