@@ -8,6 +8,7 @@ from rsmq_django.core.topic import Bridge, NewMessage, Retention, Topic
 from rsmq_django.core.topic.group import ConsumerGroup
 from rsmq_django.core.topic.keys import topic_keys
 from tests.core.topic.conftest import bodies, indexes
+from tests.core.topic.plain_client import PlainClient
 from tests.redis_server import PrivateServer
 
 
@@ -80,6 +81,38 @@ def test_deleted_topic_starts_again_and_its_readers_get_an_error(topic: Topic, s
     assert bodies(late.read(10)) == [b"newer"]
     topic.group("strict").seek("earliest", force=True)
     assert bodies(topic.group("strict").read(10)) == [b"new", b"newer"]
+
+
+def test_trimmed_topic_whose_index_is_found_again_keeps_its_first_message(topic: Topic, server: PrivateServer):
+    topic.publish(*"abcde")
+    topic.trim(before=4)
+    server.redis.delete("orders:nextIndex")
+
+    assert topic.trim() == 0
+    assert topic.publish("f") == range(6, 7)
+
+    assert (topic.status().first, topic.trim(keep=2)) == (4, 1)
+    assert bodies(topic.group("g").read(10)) == [b"e", b"f"]
+
+
+@pytest.mark.parametrize("sweeps", [False, True])
+def test_trimmed_topic_that_a_plain_client_starts_again_is_read_from_its_start(
+    topic: Topic, server: PrivateServer, plain: PlainClient, sweeps: bool
+):
+    topic.publish(*"abcdef")
+    group = topic.group("g", on_reset="earliest")
+    group.read(10)
+    topic.trim(keep=0)
+    server.redis.delete("orders:nextIndex")
+
+    plain.send(b"1")
+    assert (bodies(group.read(10)), group.read(10).left) == ([b"1"], 0)
+    if sweeps:
+        topic.trim(keep=100)
+        for number in b"234567":
+            plain.send(bytes([number]))
+        assert bodies(topic.group("new").read(10)) == [b"1", b"2", b"3", b"4", b"5", b"6", b"7"]
+        assert topic.status().noted == 1
 
 
 @pytest.mark.parametrize("value", ["many", "-1", "1.5", "", "9" * 30, "1\r\n2"])

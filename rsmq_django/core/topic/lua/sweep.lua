@@ -32,6 +32,8 @@ else
   redis.call("HDEL", log.meta, "bytes", "weighed") -- counted again if there is a limit of bytes
 end
 
+local _, is_anew = end_of_log(log, index_of(redis.call("HGET", log.meta, "last")) or 0, 1)
+if is_anew then forget_past(log) end
 local noted = redis.call("HMGET", log.meta, "last", "slot")
 local known = index_of(noted[1]) or 0
 if log.last > known then note_end(log, noted[2], math.max(log.first, known + 1)) end

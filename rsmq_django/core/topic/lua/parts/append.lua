@@ -53,7 +53,7 @@ local function append(log, bodies, from, count)
   for i = 1, count do words[2 * i - 1], words[2 * i] = log.prefix .. (before + i), bodies[from + i - 1] end
   -- The first write fails on a server at its memory limit, so that all messages are stored or none.
   redis.call("SET", log.index, before + count)
-  if is_anew then forget_past(log) end
+  if is_anew then forget_past(log) else log.first = log.noted_first end
   redis.call("MSET", unpack(words))
   log.last = before + count
   note_end(log, not is_anew and noted[2], is_anew and before + 1 or math.max(known + 1, log.first))

@@ -34,7 +34,9 @@ local function open_log(log)
   if not log.last then return broken("nextIndex", text) end
   local meta = redis.pcall("HMGET", log.meta, "first", "slot")
   if meta.err then return is_foreign(meta) and broken("key", log.meta) or meta end
-  log.first, log.slot = math.max(1, index_of(meta[1]) or 1), meta[2]
+  log.noted_first, log.slot = math.max(1, index_of(meta[1]) or 1), meta[2]
+  -- Behind the end it is that of a log that was deleted: a plain client has begun another one, or its index was lost.
+  log.first = log.noted_first <= log.last + 1 and log.noted_first or 1
 end
 
 local function message_keys(log, from, to)
