@@ -105,6 +105,9 @@ def run(
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise Interrupted from error
         raise Failed("aborted", "aborted; nothing was changed") from error
+    except PipeClosed:
+        _forget_stdout()
+        raise
     except OSError as error:
         if error.errno != errno.EPIPE:
             raise
@@ -116,7 +119,7 @@ def report(failure: Failed, session: Session) -> ExitCode:
     """Print one line about a failure on stderr, and return the exit code."""
     if session.verbose and not isinstance(failure, WrongUsage | PipeClosed):
         click.echo("".join(traceback.format_exception(failure.__cause__ or failure)), err=True, nl=False)
-    if isinstance(failure, PipeClosed):
+    if not failure.text:
         pass
     elif session.json:
         click.echo(json.dumps({"error": failure.name, "message": failure.text}), err=True)

@@ -68,10 +68,10 @@ class WrongUsage(Failed):
 
 
 class PipeClosed(Failed):
-    """The reader of the output has ended (`| head`); nothing is printed about it."""
+    """The reader of the output has ended (`| head`). Only a command that changes data has a text to print."""
 
-    def __init__(self) -> None:
-        super().__init__("pipeClosed", "")
+    def __init__(self, text: str = "") -> None:
+        super().__init__("pipeClosed", text)
 
 
 #: Class of the error, a pattern in its text, its replacement.

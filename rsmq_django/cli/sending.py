@@ -15,7 +15,7 @@ from ..core import Queue, RsmqError
 from ..core.errors import MessageTooLong, OutcomeUnknown
 from ..core.limits import MAX_BATCH, MAX_BODY_BYTES
 from ..core.texts import counted
-from .failures import Failed, Interrupted, name_of, text_of
+from .failures import Failed, Interrupted, PipeClosed, name_of, text_of
 from .options import RsmqctlCommand, name_option
 from .output import ProgressBar, write_json
 from .session import Session
@@ -106,11 +106,16 @@ class SendProgress:
 
     @contextmanager
     def reported(self) -> Iterator[None]:
-        """Add the progress to an error, and to Ctrl-C."""
+        """Add the progress to an error, to Ctrl-C, and to the end of the reader of the ids."""
         try:
             yield
         except RsmqError as error:
             raise Failed(name_of(error), self.stopped_by(error)) from error
+        except BrokenPipeError as error:  # of the ids: a line that was not sent must not be taken for one that was
+            if self.under_way:
+                self.close_batch()
+            text = f"the reader of the ids has ended; {self}; continue with line {self.last_line + 1}"
+            raise PipeClosed(text) from error
         except KeyboardInterrupt as error:
             raise Interrupted(f"interrupted; {self}") from error
 

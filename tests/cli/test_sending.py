@@ -1,5 +1,6 @@
 """`message send`: bodies from arguments, files and standard input; many lines in few round trips."""
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -147,6 +148,24 @@ def test_too_long_line_inside_a_batch_sends_nothing_of_that_batch(rsmqctl: Run, 
     assert failed.errors.startswith("Error: line 3: message too long: 1025 bytes")
     assert failed.errors.endswith("; nothing sent\n")
     assert bodies(queue) == []
+
+
+@pytest.mark.parametrize(
+    "words", [("message", "send"), ("reliable", "push", "--create"), ("topic", "publish", "--create")]
+)
+def test_reader_of_the_ids_that_ends_early_is_told_where_to_continue(
+    environment: None, queue: Queue, words: tuple[str, ...]
+):
+    lines = b"".join(b"line %d\n" % number for number in range(5000))
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    words = (*words, "-n", "jobs", "--lines")
+    done = subprocess.run([SCRIPT, *words], input=lines, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+
+    said = b"1000 messages sent, up to line 1000; continue with line 1001\n"
+    assert (done.returncode, done.stderr) == (1, b"Error: the reader of the ids has ended; " + said)
 
 
 def test_lost_reply_reports_which_lines_are_unknown(rsmqctl: Run, queue: Queue, server: PrivateServer):
