@@ -183,12 +183,18 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--since", type=dt.date.fromisoformat)
     parser.add_argument("--queue", default="")
     parser.add_argument("--continuous", type=float, metavar="SECONDS")
+    parser.add_argument("--lease", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--accept-reset", action="store_true")
     given = parser.parse_args(words)
+    if "drain" in given.steps and not given.queue:
+        parser.error("drain needs to know which queues: --queue A,B")
     pipeline = Pipeline(
         JobConfig.from_file(given.config),
         since=given.since,
         queues=tuple(filter(None, given.queue.split(","))),
         every_s=given.continuous,
+        accept_reset=given.accept_reset,
+        lease_s=given.lease,
     )
     if given.continuous:
         stop_on_signals(pipeline.stopped)

@@ -4,6 +4,7 @@ import datetime as dt
 import importlib.util
 import json
 import re
+import shlex
 import sys
 from contextlib import nullcontext
 from io import StringIO
@@ -27,7 +28,7 @@ from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.bulk import BulkSender
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.delta import Table
-from rsmq_django.spark.job import Pipeline
+from rsmq_django.spark.job import Pipeline, main
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.lock import RunLock
 from rsmq_django.spark.options import Options
@@ -582,6 +583,22 @@ def test_submit_writes_its_files_and_prints_a_line_without_secrets(pipeline, tmp
     assert server.url not in said + (tmp_path / "job.json").read_text()
     with pytest.raises(CommandError, match="cannot run publish; its steps are archive, snapshot, dlq, rollup"):
         pipeline("submit", "archive,publish", "--to", str(tmp_path))
+
+
+def test_submitted_steps_get_all_options_of_the_command(pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    words = ["--to", str(tmp_path), "--queue", "mail", "--lease", "60", "--accept-reset", "--since", "2026-11-01"]
+    _code, said = pipeline("submit", "archive,drain", *words)
+    given = shlex.split(said.splitlines()[0])
+    got: list[Pipeline] = []
+    monkeypatch.setattr("rsmq_django.spark.job.run_steps", lambda steps, *_others: got.append(steps))
+
+    main(given[given.index(f"{tmp_path}/job.json") :])
+    with pytest.raises(SystemExit) as ended:
+        main([f"{tmp_path}/job.json", "drain"])
+
+    assert (got[0].queues, got[0].lease_s, got[0].accept_reset) == (("mail",), 60.0, True)
+    assert got[0].since == dt.date(2026, 11, 1)
+    assert (len(got), ended.value.code) == (1, 2), "a drain of no queue is a mistake"
 
 
 def test_dry_run_of_submit_writes_nothing(pipeline, tmp_path: Path):

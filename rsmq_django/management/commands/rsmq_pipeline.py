@@ -388,6 +388,8 @@ class Command(SuggestingCommand):
         more = [f"--since={options['since']}"] if options["since"] else []
         more += [f"--queue={options['queue']}"] if options["queue"] else []
         more += [f"--continuous={options['continuous']:g}"] if options["continuous"] else []
+        more += [f"--lease={options['lease']:g}"] if options["lease"] else []
+        more += ["--accept-reset"] if options["accept_reset"] else []
         words = submit_words(folder, config, options["what"], more)
         if not options["dry_run"]:
             write_submission(folder, config)
