@@ -181,17 +181,17 @@ class Lake:
     ) -> dict[str, int]:
         """Remove days beyond the retention of their table; return the number per table. `dry_run` only counts them.
 
-        Their files, and files that no commit counts, are deleted a day later, for readers that have them open.
+        Their files, and files that no commit counts, are deleted a day later, for readers that have them open. Drained
+        queues and archived topics keep their days.
         """
         removed: dict[str, int] = {}
         for table in TABLES:
             oldest = today - dt.timedelta(days=(keep_days or {}).get(table.name, table.keep_days))
             if days := [day for day in self.days(table) if day < oldest]:
                 removed[table.name] = len(days)
-            if dry_run:
-                continue
-            if days:
+            if days and not dry_run:
                 patiently(partial(self._remove, table, days))
+        for table in () if dry_run else self.all_tables():
             self.open(table).vacuum()
         return removed
 

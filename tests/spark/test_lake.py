@@ -21,7 +21,7 @@ from rsmq_django.spark.events import rows
 from rsmq_django.spark.files import DataFile, read_files, split_rows, write_files
 from rsmq_django.spark.lake import Lake, write_rows
 from rsmq_django.spark.runs import read_runs, record
-from rsmq_django.spark.schemas import DEPTH, EVENTS, RUNS, TABLES, archived_topic, drained
+from rsmq_django.spark.schemas import DEPTH, EVENTS, RUNS, TABLES, LakeTable, archived_topic, drained
 from tests.spark.samples import STREAM
 
 DAY = dt.date(2026, 11, 18)
@@ -299,6 +299,22 @@ def test_days_expire_after_the_time_set_for_their_table(lake: Lake):
     assert (counted, removed, later) == ({"events": 1}, {"events": 1}, {"depth": 1})
     assert lake.days(EVENTS) == [DAY + dt.timedelta(days=20)]
     assert lake.days(DEPTH) == []
+
+
+@pytest.mark.parametrize("definition", [drained("mail"), archived_topic("orders")])
+def test_files_of_a_run_that_died_are_deleted_from_drained_queues_and_topics(lake: Lake, definition: LakeTable):
+    table = lake.open(definition, create=True)
+    row = dict.fromkeys(column.name for column in definition.columns)
+    stored, orphan = (write_rows(table, {DAY: [row]})[0] for _ in range(2))
+    table.commit([stored])
+    two_days_ago = dt.datetime.now(dt.UTC).timestamp() - 2 * 86_400
+    for file in (stored, orphan):
+        os.utime(f"{table.uri}/{file.path}", (two_days_ago, two_days_ago))
+
+    assert lake.expire(DAY + dt.timedelta(days=1000)) == {}
+
+    assert not Path(f"{table.uri}/{orphan.path}").exists()
+    assert lake.open(definition).read().num_rows == 1
 
 
 def test_files_that_no_commit_counts_are_deleted_after_a_day(lake: Lake):
