@@ -24,6 +24,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from django.conf import settings as django_settings
 from django.core import mail
 from django.db import router
+from django.db.models import Q
 
 from ..conf.sections import ADMINS
 from ..conf.settings import get_settings
@@ -127,9 +128,9 @@ def _burning_now() -> dict[_Key, _Burning]:
 
 
 def _begin(key: _Key, burn: SloBurn, ways: Mapping[str, Sender]) -> None:
-    """Store an alarm, unless it has ended by the clock since these rates were computed."""
+    """Store an alarm, unless another run has begun it, or it has ended by the clock since these rates were computed."""
     about = dict(zip(("queue", "objective", "severity"), key, strict=True))
-    if _alarms().filter(**about, ended_at__gt=burn.at).exists():
+    if _alarms().filter(Q(ended_at=None) | Q(ended_at__gt=burn.at), **about).exists():
         return
     values = {"window": burn.window, "burn_rate": burn.burn_rate, "budget_left": burn.budget_left}
     unsent = " ".join(_messages(BEGIN, ways))
@@ -177,7 +178,7 @@ def _claimed(alarm: SloAlarm) -> list[str]:
     """Claim the messages of an alarm, and return them; none while another run sends them."""
     messages = alarm.messages
     earlier = alarm.unsent.partition(" ")[0] if alarm.unsent.startswith(CLAIM) else ""
-    if not messages or earlier and time.time() - int(earlier.removeprefix(CLAIM)) < CLAIM_S:
+    if not messages or earlier and abs(time.time() - int(earlier.removeprefix(CLAIM))) < CLAIM_S:
         return []
     claimed = " ".join([f"{CLAIM}{int(time.time())}", *messages])
     return messages if _alarms().filter(pk=alarm.pk, unsent=alarm.unsent).update(unsent=claimed) else []

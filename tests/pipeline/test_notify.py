@@ -13,7 +13,7 @@ import pytest
 from django.core import mail
 
 from rsmq_django.pipeline import notify as notifying
-from rsmq_django.pipeline.history import slo_alarms
+from rsmq_django.pipeline.history import slo_alarms, slo_burns
 from rsmq_django.pipeline.models import PipelineRun, SloAlarm, SloBurn
 from rsmq_django.pipeline.notify import Notified, notify
 from rsmq_django.spark.errors import PipelineError
@@ -202,8 +202,23 @@ def test_alarm_that_ends_while_another_run_sends_its_begin_is_told_of_afterwards
     assert events_of(webhook) == [("begin", "page", "1h"), ("end", "page", "1h")]
 
 
+def test_alarm_that_another_run_begins_with_newer_rates_begins_once(webhook: Webhook, monkeypatch: pytest.MonkeyPatch):
+    burns(NOON, _1h=20.0)
+
+    def after_another_run() -> list[SloBurn]:
+        about = {"queue": "mail", "objective": "success", "severity": "page", "window": "1h"}
+        SloAlarm.objects.create(**about, began_at=NOON + HOUR / 4, burn_rate=21.0, budget_left=0.2)
+        return slo_burns()
+
+    monkeypatch.setattr(notifying, "slo_burns", after_another_run)
+
+    assert notify() == Notified(1, 0)
+    assert SloAlarm.objects.count() == 1
+
+
+@pytest.mark.parametrize("after_s", [notifying.CLAIM_S + 1, -notifying.CLAIM_S - 1], ids=["later", "clock set back"])
 def test_messages_of_a_run_that_died_are_sent_when_its_claim_is_over(
-    webhook: Webhook, meanwhile: list[Callable[[], None]]
+    webhook: Webhook, meanwhile: list[Callable[[], None]], after_s: float
 ):
     def die() -> None:
         raise SystemExit
@@ -216,7 +231,7 @@ def test_messages_of_a_run_that_died_are_sent_when_its_claim_is_over(
     (alarm,) = slo_alarms()
     assert alarm.unsent.startswith("sending:") and alarm.messages == ["begin:email", "begin:webhook"]
 
-    alarm.unsent = f"sending:{int(time.time() - notifying.CLAIM_S - 1)} begin:webhook"
+    alarm.unsent = f"sending:{int(time.time() - after_s)} begin:webhook"
     alarm.save()
 
     assert notify() == Notified(1, 1)
