@@ -131,12 +131,12 @@ class Pipeline:
 
     def _drain(self, run: StepRun) -> None:
         for queue in self.queues:
-            report = partial(self._report_drained, run.rows_in)
-            done = drain_queue(self.spark, self.config, queue, lease_s=self.lease_s, on_progress=report)
-            run.rows_in = run.rows_out = run.rows_in + done.rows
+            report = partial(self._report_drained, run, run.rows_in)
+            drain_queue(self.spark, self.config, queue, lease_s=self.lease_s, on_progress=report)
 
-    def _report_drained(self, of_other_queues: int, rows: int) -> None:
-        self.on_progress("drain", of_other_queues + rows, None)
+    def _report_drained(self, run: StepRun, of_other_queues: int, rows: int) -> None:
+        run.rows_in = run.rows_out = of_other_queues + rows  # also if a later batch fails
+        self.on_progress("drain", run.rows_in, None)
 
     def _on_tables(self, run: StepRun, work: Callable[[], StepResult]) -> None:
         """Run a step that replaces days of tables: one run at a time, because a second one would do the same work."""

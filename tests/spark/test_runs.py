@@ -1,14 +1,18 @@
 """Records of runs: one for each run of a step, also while it goes on."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rsmq_django.core import Queue
 from rsmq_django.spark import job
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.job import Pipeline, run_steps
 from rsmq_django.spark.options import DEFAULT_URL_VARIABLE
 from rsmq_django.spark.runs import StepRun, read_runs
+from rsmq_django.spark.transfer import StreamTransfer
 from tests.redis_server import PrivateServer
 from tests.spark.plain import PlainSpark
 from tests.spark.samples import STREAM, log_events
@@ -61,3 +65,20 @@ def test_steps_after_a_failed_one_are_run(config: JobConfig, server: PrivateServ
         ("rollup", 0, "RuntimeError: no disk"),
         ("compact", 0, ""),
     ]
+
+
+def test_messages_that_were_drained_before_a_failure_are_on_record(
+    config: JobConfig, mail: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    mail.send_many([f"order {number}" for number in range(12)])
+    write = StreamTransfer._write
+
+    def fail_later(self: StreamTransfer, *given: Any) -> Any:
+        if self.result.batches == 2:
+            raise RuntimeError("the JVM is gone")
+        return write(self, *given)
+
+    monkeypatch.setattr(StreamTransfer, "_write", fail_later)
+    run = Pipeline(replace(config, source={"maxRowsPerBatch": "5"}), queues=["mail"]).run("drain")
+
+    assert (run.rows_in, run.rows_out, run.error) == (10, 10, "RuntimeError: the JVM is gone")
