@@ -12,7 +12,8 @@ import click
 from ..core import Client
 from ..core.doctor import Finding, Repair, Severity, examine
 from ..core.doctor import repair as repair_findings
-from .failures import Failed
+from ..core.errors import RedisFailure
+from .failures import Failed, name_of, text_of
 from .options import RsmqctlCommand, complete_queue_name, dry_run_option, yes_option
 from .output import StatusLine, confirm, printable, write_json
 from .session import Session
@@ -61,7 +62,14 @@ def doctor(session: Session, /, deep: bool, repairs: bool, yes: bool, fail_level
         raise click.UsageError("--yes needs --repair.")
     if repairs and session.json and not yes:
         raise click.UsageError("--repair with --json needs --yes.")
-    reports = [examine_and_show(session, *server, deep=deep or repairs) for server in session.servers().items()]
+    reports, silent = list[ServerReport](), list[RedisFailure]()
+    for server in session.servers().items():
+        try:
+            reports.append(examine_and_show(session, *server, deep=deep or repairs))
+        except RedisFailure as failure:  # the other servers are examined all the same
+            silent.append(failure)
+    if not reports:
+        raise silent[0]
     if repairs:
         repair_servers(session, reports, yes=yes)
     state = session.used_project.state() if session.used_project else None
@@ -69,6 +77,8 @@ def doctor(session: Session, /, deep: bool, repairs: bool, yes: bool, fail_level
         write_json({"state": state, "connections": [report_as_json(report) for report in reports]})
     elif state is not None:
         click.echo(f"all connections: {printable(state)}")
+    if silent:
+        raise Failed(name_of(silent[0]), "; ".join(dict.fromkeys(map(text_of, silent))))
     fail_if_unhealthy(reports, Severity[fail_level.upper()])
 
 

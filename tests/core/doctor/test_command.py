@@ -116,6 +116,21 @@ def test_unit_of_the_settings_is_known_to_the_doctor(server: PrivateServer, sett
     assert run() == ("connection default: no findings\n", 0)
 
 
+def test_server_that_is_down_does_not_hide_the_findings_about_the_others(server: PrivateServer, settings: Any):
+    gone = {"URL": "redis://127.0.0.1:1/0", "TIMEOUT_S": 1}
+    settings.RSMQ = {"CONNECTIONS": {"gone": gone, **settings.RSMQ["CONNECTIONS"]}, "QUEUES": {"mail": {}}}
+    server.redis.sadd("rsmq:QUEUES", "gone")
+    out = io.StringIO()
+
+    with pytest.raises(CommandError, match="cannot connect to redis://127.0.0.1:1/0") as ended:
+        call_command("rsmq_doctor", json=True, stdout=out)
+
+    (report,) = json.loads(out.getvalue())["connections"]
+    assert report["alias"] == "default"
+    assert "missing-queue" in {finding["id"] for finding in report["findings"]}
+    assert ended.value.returncode == 1
+
+
 def test_every_connection_is_examined_or_the_one_that_is_named(server: PrivateServer, settings: Any):
     other = {"URL": server.url, "TIMEOUT_S": 15, "NAMESPACE": "other"}
     settings.RSMQ = {
