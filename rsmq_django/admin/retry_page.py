@@ -179,6 +179,10 @@ def _act(model_admin: LiveAdmin, request: HttpRequest, queue: Queue, failure: st
         if group is None:
             model_admin.tell(request, _("This failure has no dead letters left."), is_good=False)
             return
+        if action == "start" and _is_sending(queue, failure):  # two plans would send at twice the rate
+            said = _("This page was already submitted. Check the remaining messages and start again.")
+            model_admin.tell(request, said, is_good=False)
+            return
         rate = form.cleaned_data["rate"] if form.is_bound else 1.0
         plan_id = _begun(queue, group, rate, limit=1 if action == "probe" else None)
         said = (
@@ -196,6 +200,11 @@ def _act(model_admin: LiveAdmin, request: HttpRequest, queue: Queue, failure: st
         _send_on(queue, plan.id)
     elif action == "cancel":
         _cancel(model_admin, request, queue, plan)
+
+
+def _is_sending(queue: Queue, failure: str) -> bool:
+    plans = plans_of(queue.place.client, queue.name)
+    return any(plan.state == "sending" and plan.failure == failure and not plan.is_probe for plan in plans)
 
 
 def _shown_rate(per_second: float) -> str:

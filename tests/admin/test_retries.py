@@ -148,6 +148,19 @@ def test_sending_goes_on_from_any_page_when_the_browser_was_closed(
     assert len(bodies_in(mail)) == 5 and the_plan(dead).state == "sent"
 
 
+def test_a_retry_that_is_started_twice_keeps_its_rate(
+    browser: Browser, mail: Queue, dead: Queue, letters: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.admin.retry_page.go_on", lambda *args: iter(()))
+    browser.post(URL, {"action": "start", "rate": "10"})
+    monkeypatch.undo()
+
+    again = browser.post(URL, {"action": "start", "rate": "10"}, follow=True)
+
+    assert told(again) == ["This page was already submitted. Check the remaining messages and start again."]
+    assert the_plan(dead).rate == 10 and LogEntry.objects.count() == 1
+
+
 def test_a_page_does_not_continue_a_retry_with_an_unknown_filter(
     browser: Browser, mail: Queue, dead: Queue, letters: list[str]
 ):
