@@ -220,6 +220,21 @@ def test_invalid_keys_of_reliable_queues_and_topics_hide_no_others(server: Priva
     assert [(each["queue"], "error" in each) for each in shown] == [("mail", False), ("broken", True)]
 
 
+def test_server_that_is_down_hides_no_queue_of_the_others(settings: Any):
+    gone = {"URL": "redis://127.0.0.1:1/0", "TIMEOUT_S": 1}
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"gone": gone, **settings.RSMQ["CONNECTIONS"]}}
+    ensure_queue("mail")
+    out = StringIO()
+
+    with pytest.raises(CommandError, match="cannot connect to redis://127.0.0.1:1/0") as ended:
+        call_command("rsmq_stats", json=True, stdout=out)
+    with pytest.raises(CommandError, match="cannot connect to redis://127.0.0.1:1/0"):
+        stats("--connection", "gone")
+
+    assert [json.loads(line)["queue"] for line in out.getvalue().splitlines()] == ["mail"]
+    assert ended.value.returncode == 1
+
+
 def test_names_of_other_programs_cannot_move_the_cursor(server: PrivateServer):
     server.redis.sadd("rsmq:QUEUES", "evil\x1b[2J")
 

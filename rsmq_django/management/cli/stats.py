@@ -10,13 +10,14 @@ from typing import Any
 
 import click
 
-from ...cli.failures import Failed
+from ...cli.failures import Failed, name_of, text_of
 from ...cli.options import RsmqctlCommand
 from ...cli.output import TextTable, as_duration, can_redraw, printable, write_json
 from ...cli.session import Session
 from ...cli.statistics import Screen
 from ...conf.settings import get_settings
 from ...core import RsmqError
+from ...core.errors import RedisFailure
 from ...core.stats.depth import Depth
 from ...core.stats.histogram import Histogram
 from ...core.stats.history import COUNTERS, RESOLUTIONS, Counts, Slot, Window
@@ -94,7 +95,8 @@ def stats(
     screen = Screen() if watch and not session.json and can_redraw(sys.stdout) else None
     try:
         while True:
-            views = chosen(read(session, queues, since), most=top, only_trouble=trouble)
+            found, silent = read(session, queues, since)
+            views = chosen(found, most=top, only_trouble=trouble)
             if session.json:
                 for view in views:
                     write_json(as_data(view))
@@ -102,6 +104,8 @@ def stats(
                 screen.show(trouble_table(views) if trouble else table(views))
             else:
                 click.echo("\n".join(trouble_table(views) if trouble else table(views)))
+            if silent:
+                raise Failed(name_of(silent[0]), "; ".join(dict.fromkeys(map(text_of, silent))))
             if not watch:
                 return
             time.sleep(interval)
@@ -110,20 +114,25 @@ def stats(
             raise
 
 
-def read(session: Session, names: Sequence[str], since_s: float) -> list[QueueActivity]:
-    """Return the statistics of the chosen queues."""
-    views: list[QueueActivity] = []
+def read(session: Session, names: Sequence[str], since_s: float) -> tuple[list[QueueActivity], list[RedisFailure]]:
+    """Return the statistics of the chosen queues, and the errors of servers while others answer."""
+    views, silent = list[QueueActivity](), list[RedisFailure]()
     window = Window.of(time.time() - since_s)
     for alias in session.aliases or get_settings().connections:
         get_settings().connection(alias)
-        views += look_at(alias, names, window)
+        try:
+            views += look_at(alias, names, window)
+        except RedisFailure as failure:
+            silent.append(failure)
     unknown = set(names) - {view.name for view in views}
-    if unknown:
+    if silent and not views:
+        raise silent[0]
+    if unknown and not silent:
         raise Failed(
             "queueNotFound",
             f"queue not found: {', '.join(map(repr, sorted(unknown)))}; 'rsmqctl queue list' lists all queues",
         )
-    return views if session.aliases else with_shards_together(views)
+    return views if session.aliases else with_shards_together(views), silent
 
 
 def chosen(views: Sequence[QueueActivity], *, most: int | None, only_trouble: bool) -> list[QueueActivity]:
