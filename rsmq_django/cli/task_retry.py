@@ -36,7 +36,7 @@ from .options import RsmqctlCommand, complete_queue_name, dry_run_option
 from .output import ProgressBar, write_json
 from .session import Session
 from .tasks import find_message, newest_run, read_record
-from .transfers import print_result
+from .transfers import MessagesStayed, print_result
 
 #: Interval at which outcomes are polled.
 LOOK_EVERY_S = 0.5
@@ -114,7 +114,7 @@ def retry(
 
 def _retry_ids(session: Session, ids: Sequence[str], *, dry_run: bool) -> None:
     """Retry the dead letters of these ids. Raises Failed for the first id without one, before anything is changed."""
-    found = [_find_dead_letter(session, each) for each in ids]
+    found, failures = [_find_dead_letter(session, each) for each in ids], []
     for (client, queue_name), letters in grouped(found, itemgetter(0, 1)).items():
         message_ids = [message.id for _client, _queue, message in letters]
         transfer = Transfer(client, queue_name, ids=message_ids, with_failures=True)
@@ -123,7 +123,12 @@ def _retry_ids(session: Session, ids: Sequence[str], *, dry_run: bool) -> None:
         else:
             for part in transfer.slices():
                 redrive_slice(transfer, part, None)
-        print_result(session, transfer, "would retry" if dry_run else "retried")
+        try:
+            print_result(session, transfer, "would retry" if dry_run else "retried")
+        except MessagesStayed as failure:  # those of the other queues are retried all the same
+            failures.append(failure.text)
+    if failures:
+        raise MessagesStayed("; ".join(failures))
 
 
 def _find_dead_letter(session: Session, name: str) -> tuple[Client, str, StoredMessage]:

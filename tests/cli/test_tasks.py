@@ -157,6 +157,21 @@ def test_nothing_is_retried_when_one_of_the_ids_is_unknown(rsmqctl: Run, mail: Q
     assert bodies_in(mail) == 0
 
 
+def test_one_that_stays_keeps_no_other_from_being_retried(
+    rsmqctl: Run, mail: Queue, dead: Queue, server: PrivateServer
+):
+    other = Queue("other-dead", mail.client)
+    other.create()
+    homeless = other.send("of another program")
+    server.redis.hset("rsmq::dead:other-dead", homeless, json.dumps({"task": PAY}))
+
+    failed = rsmqctl("task", "retry", homeless, "t1")
+
+    assert failed.exit_code == 1 and "1 message not moved from other-dead" in failed.errors
+    assert "retried 1 message from mail-dead: 1 to mail\n" in failed.output
+    assert (bodies_in(mail), bodies_in(other)) == (1, 1)
+
+
 def test_a_group_is_retried_at_a_rate(rsmqctl: Run, mail: Queue, dead: Queue):
     assert rsmqctl("task", "retry", "-n", "mail-dead", "--group", GROUP, "--dry-run").output == (
         "would retry 3 messages from mail-dead: 3 to mail\n"
