@@ -19,6 +19,7 @@ from django.db import IntegrityError, connections, models, router, transaction
 
 from ..spark.delta import Table
 from ..spark.demand import newest
+from ..spark.errors import PipelineError
 from ..spark.files import is_local
 from ..spark.lake import Lake
 from ..spark.runs import StepRun, runs_of
@@ -38,7 +39,7 @@ from .models import (
     TaskHour,
 )
 
-__all__ = ["Published", "publish"]
+__all__ = ["Published", "publish", "refuse_vanished"]
 
 T = TypeVar("T")
 
@@ -74,7 +75,12 @@ def publish(
     dry_run: bool = False,
     on_progress: Callable[[int], None] = lambda days: None,
 ) -> Published:
-    """Update the database from the lake: changed days, or all days from `since` on. Several may run at once."""
+    """Update the database from the lake: changed days, or all days from `since` on. Several may run at once.
+
+    Raises PipelineError for a lake that is gone, see refuse_vanished(), unless `since` is given.
+    """
+    if since is None:
+        refuse_vanished(lake)
     days = rows = removed = 0
     for table, model, unique in PUBLISHED.values():
         known = dict(PublishedDay.objects.filter(table=table.name).values_list("day", "signature"))
@@ -94,6 +100,23 @@ def publish(
         _publish_runs(lake)
         _publish_lake(lake)
     return Published(days, rows, removed)
+
+
+def refuse_vanished(lake: Lake) -> None:
+    """Raise PipelineError for a lake without tables of which history was published: the place may not be mounted.
+
+    Otherwise its history would be deleted, and new events would be archived below the mount point.
+    """
+    if lake.open(EVENTS).version >= 0:
+        return
+    place = without_credentials(lake.uri)
+    state = LakeState.objects.filter(place=place, newest_event_at__isnull=False).first()
+    if state is not None:
+        raise PipelineError(
+            f"the lake {place} is empty, but its events up to {state.newest_event_at:%Y-%m-%d %H:%M} UTC were "
+            "published: is its storage mounted? Nothing was changed. If it was deleted on purpose, this deletes its "
+            "history, too: rsmq_pipeline publish --since 1970-01-01"
+        )
 
 
 def _patiently(change: Callable[[], T]) -> T:

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 import shlex
+import shutil
 import sys
 from contextlib import nullcontext
 from io import StringIO
@@ -49,6 +50,30 @@ def note_archived(lake: Lake, server: PrivateServer, entry_id: str, count: int, 
     end = {"id": entry_id, "n": count, "lost": 0, "log": log or pipeline_server.run(name_log("rsmq::events"))}
     pipeline_server.close()
     lake.open(EVENTS, create=True).commit(marks=marks_of("rsmq::events", end))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("step", ["publish", "run", "rollup"])
+def test_lake_that_is_not_mounted_keeps_its_history_and_gets_no_events(
+    pipeline, lake: Lake, write_hours, monkeypatch: pytest.MonkeyPatch, step: str
+):
+    monkeypatch.setattr(rsmq_pipeline, "_require_spark", lambda: None)
+    write_events(lake, [{"event_at": NOON}])
+    write_hours([hour_row()])
+    assert pipeline("publish")[0] == 0
+    shutil.move(lake.root, lake.root.with_name("unmounted"))
+
+    with pytest.raises(CommandError, match="is empty, but its events up to .*: is its storage mounted"):
+        pipeline(step)
+
+    assert TaskHour.objects.count() == 1
+    assert not lake.root.exists()
+
+    shutil.move(lake.root.with_name("unmounted"), lake.root)
+    assert pipeline("publish")[0] == 0
+    shutil.rmtree(lake.root)
+    assert pipeline("publish", since=DAY)[0] == 0  # it was deleted on purpose
+    assert TaskHour.objects.count() == 0
 
 
 @pytest.mark.django_db
@@ -264,6 +289,7 @@ def test_stack_of_java_is_shown_on_request_only(verbosity: int, shown: str):
     assert out.getvalue() == shown
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("given", "conf", "level"),
     [({}, {}, "OFF"), ({"verbosity": 2}, {}, None), ({}, {"spark.log.level": "INFO"}, "INFO")],
@@ -420,6 +446,7 @@ def test_logs_of_all_queues_are_archived_or_the_chosen_ones(pipeline, settings: 
     assert archived_connections() == ["default"]
 
 
+@pytest.mark.django_db
 def test_connections_whose_events_are_not_archived_are_named(
     pipeline, settings: Any, spread: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
@@ -462,6 +489,7 @@ def test_status_and_doctor_tell_the_lag_of_each_log(
     assert "archive: 12 events" in planned
 
 
+@pytest.mark.django_db
 def test_dry_run_counts_the_queues_and_dead_letters_of_all_connections(
     pipeline, spread: dict[str, Any], server: PrivateServer
 ):
@@ -609,6 +637,7 @@ def test_dry_run_of_submit_writes_nothing(pipeline, tmp_path: Path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.django_db
 def test_topic_is_archived_and_restored_by_name(pipeline, server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Pipeline, "spark", PlainSpark())
     monkeypatch.setattr(PlainSpark, "stop", lambda self: None, raising=False)

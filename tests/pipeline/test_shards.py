@@ -100,6 +100,7 @@ def test_snapshot_has_one_row_with_the_messages_of_all_shards(pipeline, project:
     assert depth.waiting == 10 * SHARDS
 
 
+@pytest.mark.django_db
 def test_drain_takes_the_messages_of_all_shards(pipeline, lake: Lake, project: None):
     declare(lambda number: None).enqueue_many([[number] for number in range(10 * SHARDS)])
 
@@ -113,6 +114,7 @@ def test_drain_takes_the_messages_of_all_shards(pipeline, lake: Lake, project: N
     assert sum(shard.attributes().messages for shard in shards_of_queue("default")) == 0
 
 
+@pytest.mark.django_db
 def test_dead_letters_of_a_group_go_back_from_all_shards(pipeline, lake: Lake, project: None):
     def fail(number: int) -> None:
         raise ValueError("no row 7")
@@ -191,6 +193,7 @@ def has_slots(cluster: Cluster, node: Node) -> bool:
     return node in cluster.masters()
 
 
+@pytest.mark.django_db
 @pytest.mark.slow
 @pytest.mark.needs_redis(7, 0)
 def test_shards_on_a_node_that_is_killed_are_archived_once_when_it_is_back(

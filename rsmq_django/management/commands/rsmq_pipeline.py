@@ -11,12 +11,15 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
+from django.db import DatabaseError
 
 from ...conf.settings import get_settings
 from ...core.errors import RsmqError
@@ -187,6 +190,7 @@ class Command(SuggestingCommand):
         if set(names) & set(SPARK_STEPS):
             _require_spark()
         export_address()
+        self._refuse_vanished(config)
         if "archive" in names and (aliases := unarchived_connections()):
             self.stderr.write(self.style.WARNING(not_archived(aliases)))
         if self.options["verbosity"] < 2:  # the error that ends a run is reported; Spark's log has it with Java's stack
@@ -216,6 +220,14 @@ class Command(SuggestingCommand):
         finally:
             pipeline.close()
         return status_of(runs)
+
+    def _refuse_vanished(self, config: JobConfig) -> None:
+        """Raise PipelineError for a lake that is gone; what the database does not know delays no step."""
+        if self.options["since"] is None and apps.is_installed("rsmq_django.pipeline"):
+            from ...pipeline.publish import refuse_vanished
+
+            with suppress(DatabaseError):
+                refuse_vanished(config.find_lake())
 
     def _backlog(self, config: JobConfig) -> int | None:
         try:
