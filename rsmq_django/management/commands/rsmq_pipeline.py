@@ -190,7 +190,8 @@ class Command(SuggestingCommand):
         if set(names) & set(SPARK_STEPS):
             _require_spark()
         export_address()
-        self._refuse_vanished(config)
+        if "backfill" not in names:  # all others use the lake
+            self._refuse_vanished(config)
         if "archive" in names and (aliases := unarchived_connections()):
             self.stderr.write(self.style.WARNING(not_archived(aliases)))
         if self.options["verbosity"] < 2:  # the error that ends a run is reported; Spark's log has it with Java's stack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -100,8 +100,9 @@ class TopicSettleStep:
     call: Call[list[bool]] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.call = settle_call_of(self.state, self.settlements)
         # After a lost reply it is repeated here, where a message that is not in flight any more does not count as lost.
-        self.call = replace(settle_call_of(self.state, self.settlements), repeatable=False)
+        self.call.repeatable = False
 
     def done(self, were_held: list[bool]) -> None:
         """Note which messages were settled; of a repeated call it is unknown, and each counts as settled."""
