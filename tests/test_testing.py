@@ -15,6 +15,7 @@ import pytest
 from django.db import transaction
 from django.db.transaction import TransactionManagementError
 from django.test import SimpleTestCase, override_settings
+from redis.credentials import UsernamePasswordCredentialProvider
 
 from rsmq_django import schedules
 from rsmq_django.core.topic import TopicMessage
@@ -74,6 +75,30 @@ def test_every_connection_leads_to_the_private_server_and_keeps_its_queues_apart
 
     kit.run()
     assert seen == ["far"]
+
+
+@pytest.mark.parametrize(
+    ("connection", "queue"),
+    [
+        ({"OPTIONS": {"username": "shop", "password": "s3cret"}}, {}),
+        ({"CREDENTIAL_PROVIDER": UsernamePasswordCredentialProvider("shop", "s3cret")}, {}),
+        ({"DURABILITY": {"REPLICAS": 1}}, {}),
+        ({}, {"DURABILITY": {"REPLICAS": 1}}),
+    ],
+)
+def test_users_and_replicas_of_the_projects_server_are_not_those_of_the_private_one(
+    settings: Any, connection: dict[str, Any], queue: dict[str, Any]
+):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": "redis://nowhere.invalid", **connection}},
+        "QUEUES": {"default": queue},
+        "TASKS": {"ENQUEUE_ON_COMMIT": False},
+    }
+
+    with private_queues() as kit:
+        declare(lambda: None).enqueue()
+
+        assert [run.succeeded for run in kit.run()] == [True]
 
 
 def test_functions_that_take_batches_get_batches(kit: Kit):

@@ -6,7 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,8 @@ from ..embedded import EmbeddedServer
 
 #: Long enough for a busy machine.
 TIMEOUT_S = 15
+#: Options that belong to the servers of the settings; the private one has no users, certificates or replicas.
+OF_SERVERS = ("URL", "CACHE", "EMBEDDED", "OPTIONS", "CREDENTIAL_PROVIDER", "DURABILITY")
 
 
 def started_url() -> str | None:
@@ -40,12 +42,21 @@ def private_server_url() -> str:
 
 
 def settings_on_private_server() -> dict[str, Any]:
-    """Return settings.RSMQ with the connections on the private server, a database each, otherwise unchanged."""
+    """Return settings.RSMQ with the connections on the private server, a database each.
+
+    Senders wait for no replicas, and unknown tasks for no other worker; otherwise they are unchanged.
+    """
     given: Mapping[str, Any] = getattr(django_settings, "RSMQ", {})
     connections = {}
     for number, (alias, options) in enumerate(given.get("CONNECTIONS", {"default": {}}).items()):
-        kept = {key: value for key, value in options.items() if key not in ("URL", "CACHE", "EMBEDDED")}
-        connections[alias] = {**kept, "URL": f"{private_server_url()}?db={number}", "TIMEOUT_S": TIMEOUT_S}
+        url = f"{private_server_url()}?db={number}"
+        connections[alias] = {**_without(OF_SERVERS, options), "URL": url, "TIMEOUT_S": TIMEOUT_S}
     # There are no other workers that could know an unknown task.
     tasks = {**given.get("TASKS", {}), "UNKNOWN_TASK_GRACE_S": 0}
-    return {**given, "CONNECTIONS": connections, "TASKS": tasks}
+    queues = given.get("QUEUES", {"default": {}})
+    queues = {name: _without(OF_SERVERS, options) for name, options in queues.items()}
+    return {**given, "CONNECTIONS": connections, "QUEUES": queues, "TASKS": tasks}
+
+
+def _without(keys: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if key not in keys}
