@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from django.apps import apps
+from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
 from django.utils.module_loading import import_string
@@ -115,6 +116,7 @@ def metrics_with_token(token: str) -> Callable[[HttpRequest], HttpResponse]:
     if not token:
         raise ValueError("the token of the metrics view is empty; give it a secret text")
 
+    @login_not_required  # a scraper has the token only
     def view(request: HttpRequest) -> HttpResponse:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not constant_time_compare(given.strip(), token):

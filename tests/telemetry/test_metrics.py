@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.contrib.auth.models import AnonymousUser
 from django.core.management import call_command
 from django.test import RequestFactory
 from prometheus_client.parser import text_string_to_metric_families
@@ -376,3 +378,12 @@ def test_view_with_a_token_answers_only_those_who_have_it(header: str, status: i
 def test_view_with_an_empty_token_is_refused():
     with pytest.raises(ValueError, match="is empty"):
         metrics_with_token("")
+
+
+def test_view_with_a_token_needs_no_login():
+    request = RequestFactory().get("/metrics")
+    request.user = AnonymousUser()
+
+    refusal = LoginRequiredMiddleware(metrics).process_view(request, metrics_with_token("s3cret"), (), {})
+
+    assert refusal is None
