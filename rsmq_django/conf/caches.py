@@ -27,10 +27,13 @@ def cache_url(alias: str) -> str:
     spec = settings.CACHES[alias]
     options = _connection_options(alias, spec)
     url = _primary(spec.get("LOCATION"))
-    if not URL.accepts(url):
-        said = f"LOCATION of CACHES[{alias!r}] is {URL.refusal_of(url)}. It must be {URL.expects}."
+    has_sentinels = "SENTINELS" in spec.get("OPTIONS", {})
+    # With sentinels, some options are those of django-redis, such as is_master.
+    checked = url.partition("?")[0] if has_sentinels else url
+    if not URL.accepts(checked):
+        said = f"LOCATION of CACHES[{alias!r}] is {URL.refusal_of(checked)}. It must be {URL.expects}."
         raise ImproperlyConfigured(said)
-    if "SENTINELS" not in spec.get("OPTIONS", {}):
+    if not has_sentinels:
         return with_options(url, options)
     if options.get("ssl"):
         url = url.replace("redis://", "rediss://", 1)

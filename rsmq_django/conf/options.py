@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from ..core.errors import InvalidName
 from ..core.keys import checked_name, checked_namespace
@@ -92,20 +92,26 @@ def _fault_of_url(value: object) -> str:
     if not value.startswith(tuple(f"{scheme}:" for scheme in ("unix", *SCHEMES))) and not is_sentinel_url(value):
         return "it does not begin with redis://, rediss://, unix:// or redis+sentinel://"
     try:
-        if is_sentinel_url(value):
+        fault = "" if is_sentinel_url(value) else _fault_of_parts(urlsplit(value))
+        if not fault:
             Connection(value).check_options()
-            return ""
-        parts = urlsplit(value)
-        if parts.scheme == "unix":
-            return "" if parts.path not in ("", "/") else "it has no path of a socket"
-        if not parts.hostname:
-            return "it has no host"
-        # A path that is not a database number is the rest of a password that contains a slash.
-        if re.fullmatch(r"/?[0-9]*", parts.path) is None:
-            return "the part after host and port is not the number of a database"
-        return "" if parts.port != 0 else "its port is not a number from 1 to 65535"
+        return fault
     except (ValueError, TypeError):
         return "its port, or another part, cannot be read"
+
+
+def _fault_of_parts(parts: SplitResult) -> str:
+    # The rest of a password that contains one of them; the user would be the host, and digits before it the port.
+    if parts.fragment or "@" in parts.query.partition("=")[0]:
+        return "it has a # or ? that is not percent-encoded"
+    if parts.scheme == "unix":
+        return "" if parts.path not in ("", "/") else "it has no path of a socket"
+    if not parts.hostname:
+        return "it has no host"
+    # A path that is not a database number is the rest of a password that contains a slash.
+    if re.fullmatch(r"/?[0-9]*", parts.path) is None:
+        return "the part after host and port is not the number of a database"
+    return "" if parts.port != 0 else "its port is not a number from 1 to 65535"
 
 
 def _passes(check: Callable[[str], str]) -> Callable[[Any], bool]:

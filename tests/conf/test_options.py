@@ -191,6 +191,7 @@ def test_a_url_in_the_wrong_place_shows_no_password_either(value: object):
         "rediss://user:p%2Fw@host:6380/1?ssl_ca_certs=/ca.pem",
         "unix:///run/redis.sock?db=2",
         "redis://[::1]:6379",
+        "redis://host/0?username=ann&password=p@ss",
     ],
 )
 def test_every_kind_of_address_is_understood(url: str):
@@ -203,6 +204,7 @@ def test_every_kind_of_address_is_understood(url: str):
 NO_SCHEME = "it does not begin with redis://, rediss://, unix:// or redis+sentinel://"
 NO_DATABASE = "the part after host and port is not the number of a database"
 UNREADABLE = "its port, or another part, cannot be read"
+NOT_ENCODED = "it has a # or ? that is not percent-encoded"
 
 
 @pytest.mark.parametrize(
@@ -221,6 +223,12 @@ UNREADABLE = "its port, or another part, cannot be read"
         ("redis://host/zero", NO_DATABASE),
         ("redis://:1/rest-of-a-s3cret@host", "it has no host"),
         ("redis://ann:1/rest-of-a-s3cret@host", NO_DATABASE),
+        ("redis://ann:1#rest-of-a-s3cret@host:6379/0", NOT_ENCODED),
+        ("redis://ann:1?rest-of-a-s3cret@host:6379/0", NOT_ENCODED),
+        ("redis://host/0?db=zero", UNREADABLE),
+        ("redis://host/0?pasword=s3cret", UNREADABLE),
+        ("rediss://host/0?ssl_cert_reqs=s3cret", UNREADABLE),
+        ("rediss+sentinel://s1,s2/mymaster/0?ssl_cert_reqs=s3cret", UNREADABLE),
         ("unix://", "it has no path of a socket"),
         ("redis+sentinel://s3cret", UNREADABLE),
         (b"redis://host", "it is not a text"),

@@ -81,9 +81,12 @@ class Connection:
 
         Raises TypeError or ValueError.
         """
-        self._make()
-        if self._sentinels is not None:
-            self._sentinels.new_link(self._sentinels.order[0], self.timeout_s)
+        try:
+            self._make()
+            if self._sentinels is not None:
+                self._sentinels.new_link(self._sentinels.order[0], self.timeout_s)
+        except redis.RedisError as error:  # of a TLS option
+            raise ValueError(f"an option cannot be used: {error}") from error
 
     def expect_cluster(self) -> None:
         """Ask for all nodes with the first socket, if the server belongs to a cluster."""
