@@ -7,22 +7,24 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
 
+from rsmq_django import schedules
 from rsmq_django.conf.settings import get_settings
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue
-from rsmq_django.tasks import cancel, consumer
+from rsmq_django.tasks import cancel, consumer, current_task
 from rsmq_django.tasks.compat import InvalidTask, task_backends
 from rsmq_django.tasks.sealing import seal
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, send_raw, the_dead_letter, work
 
-ROOT = Path(__file__).parents[3]
+SECURITY = Path(__file__).parents[3] / "docs" / "how-to" / "security.md"
 SIGNED = {"SIGNING_KEYS": ["k" * 32]}
 ENCRYPTED = {"ENCRYPTION_KEYS": [Fernet.generate_key().decode()]}
 
@@ -153,11 +155,51 @@ def test_no_part_of_an_encrypted_call_is_in_redis_in_plain_text(configure: Confi
             assert not any(b"hush" in value for value in server.redis.hvals(key)), key
 
 
+def test_what_is_not_encrypted_is_on_the_page(configure: Configure, server: PrivateServer):
+    configure(default=ENCRYPTED)
+
+    def sell(customer: str) -> str:
+        current_task().progress(1, 2, "the-note")
+        return "the-value"
+
+    declared = declare(tags=["the-tag"])(sell)
+    schedules.add("daily", declared, every_s=86_400, args=["every-day"])
+    declared.enqueue("hush")
+
+    work()
+
+    stored = "".join(f"{key!r}{everything_in(key, server)}" for key in server.redis.keys())
+    plain = {
+        "default": "the queue's name",
+        declared.module_path: "names of tasks",
+        "the-tag": "tags",
+        "the-note": "note",
+        "every-day": "arguments of schedules",
+        "the-value": "return values",
+    }
+    (said,) = re.findall(r"^Not encrypted are: .*?\n\n", SECURITY.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert "hush" not in stored
+    assert {word: word in stored and name in said for word, name in plain.items()} == dict.fromkeys(plain, True)
+
+
+def everything_in(key: bytes, server: PrivateServer) -> Any:
+    redis = server.redis
+    readers: dict[bytes, Callable[[], Any]] = {
+        b"string": lambda: redis.get(key),
+        b"hash": lambda: redis.hgetall(key),
+        b"list": lambda: redis.lrange(key, 0, -1),
+        b"set": lambda: redis.smembers(key),
+        b"zset": lambda: redis.zrange(key, 0, -1),
+        b"stream": lambda: redis.xrange(key),
+    }
+    return readers[redis.type(key)]()
+
+
 @pytest.mark.interop
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is missing (Debian: apt-get install nodejs)")
 def test_a_program_in_another_language_can_sign_as_documented(configure: Configure):
     configure(payments=SIGNED)
-    page = (ROOT / "docs" / "how-to" / "security.md").read_text("utf-8")
+    page = SECURITY.read_text("utf-8")
     (script,) = re.findall(r"^```js\n(.*?)^await ", page, re.MULTILINE | re.DOTALL)
     seen: list[int] = []
     path = declare(queue_name="payments")(lambda order_id: seen.append(order_id)).module_path
