@@ -311,6 +311,32 @@ def test_server_that_lost_its_supervisor_is_replaced_and_still_stops_after_its_l
     wait_until(lambda: is_gone(record) and is_gone(replaced))
 
 
+def test_server_that_lost_its_supervisor_is_replaced_for_a_user_with_another_temporary_directory(
+    state_dir, start_user, tmp_path
+):
+    write(start_user(TMPDIR=str(tmp_path)).url, "kept", "yes")
+    record = recorded(state_dir)
+    os.kill(record["supervisor_pid"], signal.SIGKILL)
+    wait_until(lambda: not is_running(record["supervisor_pid"]))
+
+    url = EmbeddedServer(state_dir).ensure()
+
+    assert not is_running(record["pid"]), "two servers write to the same files"
+    assert read(url, "kept") == "yes"
+
+
+def test_server_of_a_directory_is_left_alone_by_the_users_of_its_copy(state_dir, start_user, tmp_path):
+    write(start_user().url, "kept", "yes")
+    record = recorded(state_dir)
+    copy = EmbeddedServer(shutil.copytree(state_dir, tmp_path / "copy"))
+
+    url = copy.ensure()
+
+    assert read(url, "kept") == "yes"
+    assert is_running(record["pid"])
+    stop(copy)
+
+
 def test_server_that_everything_was_killed_of_starts_again_with_its_data(state_dir, start_user):
     write(start_user().url, "kept", "yes")
     record = recorded(state_dir)

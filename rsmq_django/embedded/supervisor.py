@@ -78,16 +78,19 @@ class ServerSupervisor:
 
     def _end_orphan(self) -> None:
         """Stop a server whose supervisor was killed, which would otherwise run forever."""
-        found = re.search(r"\bprocess_id:(\d+)", ask(self.socket, "INFO server"))
-        if not found:
-            return
-        _log(f"the server {found[1]} has lost its supervisor; replacing it")
-        os.kill(int(found[1]), signal.SIGTERM)
-        deadline_s = time.monotonic() + STOP_TIMEOUT_S
-        while ask(self.socket, "PING"):
-            if time.monotonic() > deadline_s:
-                sys.exit(f"the server {found[1]} did not stop within {STOP_TIMEOUT_S} s; stop it manually")
-            time.sleep(START_POLL_S)
+        for socket in {self.socket, self.files.recorded_socket() or self.socket}:  # started with another TMPDIR
+            found = re.search(r"\bprocess_id:(\d+)", ask(socket, "INFO server"))
+            # The record of a copied directory names the server of the original one.
+            is_ours = socket == self.socket or f"{self.files.directory}{os.sep}" in ask(socket, "CONFIG GET dir")
+            if not found or not is_ours:
+                continue
+            _log(f"the server {found[1]} has lost its supervisor; replacing it")
+            os.kill(int(found[1]), signal.SIGTERM)
+            deadline_s = time.monotonic() + STOP_TIMEOUT_S
+            while ask(socket, "PING"):
+                if time.monotonic() > deadline_s:
+                    sys.exit(f"the server {found[1]} did not stop within {STOP_TIMEOUT_S} s; stop it manually")
+                time.sleep(START_POLL_S)
 
     def _start(self) -> subprocess.Popen[bytes]:
         """Start the server with the data of its flavour and version, and wait until it responds."""
