@@ -125,8 +125,11 @@ def _passes(check: Callable[[str], str]) -> Callable[[Any], bool]:
     return accepts
 
 
-def _are_texts(value: object, is_one: Callable[[str], bool]) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(text, str) and is_one(text) for text in value)
+def _are_keys(value: object, is_one: Callable[[str], bool]) -> bool:
+    # Not an empty list, as of a variable that is not set: messages of any program would run.
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    return all(isinstance(text, str) and is_one(text) for text in value)
 
 
 def _is_fernet_key(text: str) -> bool:
@@ -164,13 +167,13 @@ QUEUE_NAME = Rule(
 QUEUE_NAME_OR_NONE = Rule(f"{QUEUE_NAME.expects}, or None", lambda value: value is None or QUEUE_NAME.accepts(value))
 NAMESPACE = Rule("a text without a colon at its end", _passes(checked_namespace))
 SIGNING_KEYS = Rule(
-    "a list of secret texts of at least 32 characters, for example of secrets.token_urlsafe(32)",
-    lambda value: _are_texts(value, lambda text: len(text) >= 32),
+    "a list of one or more secret texts of at least 32 characters, for example of secrets.token_urlsafe(32)",
+    lambda value: _are_keys(value, lambda text: len(text) >= 32),
     is_secret=True,
 )
 FERNET_KEYS = Rule(
-    "a list of keys of cryptography.fernet.Fernet.generate_key(), as text",
-    lambda value: _are_texts(value, _is_fernet_key),
+    "a list of one or more keys of cryptography.fernet.Fernet.generate_key(), as text",
+    lambda value: _are_keys(value, _is_fernet_key),
     is_secret=True,
 )
 DAY_OR_NONE = Rule("a day such as '2027-01-31', or None", lambda value: value is None or _is_day(value))

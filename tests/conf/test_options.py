@@ -79,6 +79,8 @@ def test_fields_that_are_not_options_cannot_be_set():
         {"DEAD_LETTER": "no spaces"},
         {"DEAD_LETTER": "rt"},
         {"CONNECTION": ""},
+        {"SIGNING_KEYS": []},
+        {"ENCRYPTION_KEYS": []},
     ],
 )
 def test_a_wrong_value_is_reported_with_its_place_and_the_allowed_values(options: dict[str, object]):
