@@ -82,6 +82,14 @@ class RsmqCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
+        for metric in self._collected():
+            for at, sample in enumerate(metric.samples):
+                if not all(map(str.isascii, sample.labels.values())):
+                    labels = {name: _encodable(text) for name, text in sample.labels.items()}
+                    metric.samples[at] = sample._replace(labels=labels)
+            yield metric
+
+    def _collected(self) -> Iterator[Metric]:
         aliases = list(get_settings().connections) if self._aliases is None else self._aliases
         up = GaugeMetricFamily("rsmq_up", "Whether the server of a connection answered.", labels=["connection"])
         scrapes = []
@@ -100,6 +108,11 @@ class RsmqCollector(Collector):
         for config in apps.get_app_configs():
             if path := getattr(config, "rsmq_metrics", ""):  # of a higher layer, and in few projects
                 yield from import_string(path)(aliases)
+
+
+def _encodable(text: str) -> str:
+    r"""Return a name as UTF-8 can encode it: other programs may write any bytes, of which one becomes \udcff."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def metrics(request: HttpRequest) -> HttpResponse:

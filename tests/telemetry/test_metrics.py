@@ -183,6 +183,17 @@ def test_record_that_another_program_broke_does_not_hide_the_queues(server: Priv
     assert seen[at("rsmq_queue_messages", queue="mail", state="ready")] == 1
 
 
+def test_names_that_are_not_utf8_hide_no_other_value(server: PrivateServer):
+    server.redis.zadd("rsmq::workers", {b"w\xff": 1, b"w\xfe": 1})
+    server.redis.hset("rsmq::schedule:entries", b"s\xff", '{"task": "shop.tasks.pay", "every_s": 60}')
+
+    seen = scrape()
+
+    ages = [at("rsmq_worker_last_beat_age_seconds", worker=f"w\\udc{end}") for end in ("ff", "fe")]
+    assert all(age in seen for age in ages)
+    assert seen[at("rsmq_workers")] == 2
+
+
 def test_nothing_of_bodies_is_shown():
     ensure_queue("mail").send(b'{"task": "shop.send", "args": ["hunter2"]}')
     get_queue("mail").receive()
