@@ -218,7 +218,7 @@ class ProcessEnd:
             is_expected=as_planned or bool(child.overdue),
             is_misconfigured=by_itself and code == MISCONFIGURED,
             is_unfinished=is_unfinished,
-            is_done=(by_itself and code == ENDED) or (is_unfinished and not child.asked_to_stop),
+            is_done=by_itself and code in (ENDED, UNFINISHED) and not child.asked_to_stop,
         )
 
 

@@ -459,15 +459,16 @@ def test_process_that_was_dismissed_is_not_replaced(make_supervisor: MakeSupervi
     assert supervisor._free_slots == []
 
 
+@pytest.mark.parametrize("code", [ENDED, UNFINISHED])
 @pytest.mark.parametrize(("asked", "is_replaced"), [(True, True), (False, False)])
-def test_unfinished_process_of_a_burst_is_replaced_if_it_was_stopped_by_a_command(
-    make_supervisor: MakeSupervisor, asked: bool, is_replaced: bool
+def test_process_of_a_burst_is_replaced_if_it_was_stopped_by_a_command_or_for_its_memory(
+    make_supervisor: MakeSupervisor, code: int, asked: bool, is_replaced: bool
 ):
     supervisor, child = make_supervisor(until_drained=True), new_child()
     child.asked_to_stop = asked
     child.shared_state.note_end()
 
-    supervisor._on_death(child, UNFINISHED)
+    supervisor._on_death(child, code)
 
     assert bool(supervisor._free_slots) == is_replaced
 
