@@ -93,6 +93,10 @@ class Leases:
         """Return when to look at the leases again, on the monotonic clock; None when none has to be renewed."""
         return None if self._quiet_until == math.inf else self._quiet_until
 
+    def put_off(self, now: float) -> None:
+        """Look at the leases again later: a damaged queue or group refuses to renew its own."""
+        self._quiet_until = now + self.longest_wait_s()
+
     def longest_wait_s(self) -> float:
         """Return the maximum wait before the server is tried again; infinite when no message is held."""
         return min((held.work_queue.lease_s for held in self._held), default=math.inf) / RENEWALS_PER_LEASE

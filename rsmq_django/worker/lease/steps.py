@@ -104,8 +104,10 @@ class RenewStep:
         ]
         self.cancellations.suspect(gone)
 
-    def failed(self, _error: RsmqError) -> None:
-        """Leave the renewal to the next exchange: the leases are still due."""
+    def failed(self, error: RsmqError) -> None:
+        """Leave the renewal to the next exchange, or of a damaged queue to a later one: the leases are still due."""
+        if is_damage(error):
+            self.leases.put_off(time.monotonic())
 
 
 def log_lost(deliveries: Sequence[Delivery]) -> None:

@@ -235,7 +235,7 @@ class BaseSource(CommonSource, ABC):
             else:
                 step.done(reply)
         self._note_failures(failures)
-        # A damaged queue refuses its own outcomes only, while renewals and fetches concern all queues. Counters that
+        # A damaged queue refuses its own outcomes and renewals only, while fetches concern all queues. Counters that
         # cannot be written, locks and tags that cannot be removed, and unreadable cancellations never stop the work.
         trouble = [error for step, error in failures if not self._is_apart(step, error)]
         if trouble:

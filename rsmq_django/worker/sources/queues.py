@@ -438,7 +438,7 @@ class QueueSource(BaseSource):
             self.selector.is_provisioned = False  # a queue was deleted: it is created again
 
     def _is_apart(self, step: Step, error: RsmqError) -> bool:
-        is_of_one_queue = isinstance(step, SettleStep | CancellationStep) and is_damage(error)
+        is_of_one_queue = isinstance(step, SettleStep | RenewStep | StartStep | CancellationStep) and is_damage(error)
         return is_of_one_queue or isinstance(step, _APART)
 
     def _note_fetched(self, fetched: Fetched, order: FetchOrder) -> None:

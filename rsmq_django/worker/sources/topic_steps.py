@@ -138,6 +138,7 @@ class TopicRenewStep:
     def failed(self, error: RsmqError) -> None:
         """Leave the renewal to a later exchange: the leases are still due."""
         self.state.damage.note(error)
+        self.leases.put_off(time.monotonic())
 
     def lost(self) -> None:
         """Leave the renewal to the next exchange."""

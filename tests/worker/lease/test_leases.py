@@ -346,6 +346,36 @@ def test_message_that_was_deleted_meanwhile_ends_without_an_error(project: Confi
     assert get_queue("default").attributes().messages == 0
 
 
+@pytest.mark.parametrize("began", [False, True])
+def test_message_that_runs_while_its_queue_is_damaged_delays_no_work_on_the_others(
+    project: Configure, server: PrivateServer, began: bool
+):
+    project(default={}, mail={})
+    declare(lambda: None).enqueue()
+    declare(lambda: None, queue_name="mail").enqueue()
+    worker = new_worker()
+    source = queue_source(worker)
+    held = wait_until(lambda: source.exchange(2))
+    assert [each.work_queue.name for each in held] == ["default", "mail"]
+    if began:  # the start of a run that takes some time is noted
+        source.began(Execution(held[1], sink=source, notifier=worker.notifier))
+        held[1].started_ms = source.clock.now_ms() - 1000
+    server.redis.rename("rsmq:mail:Q", "elsewhere")
+    server.redis.set("rsmq:mail:Q", "of some other program")
+
+    for each in held:
+        each.renewed_at -= 10  # of 60 s: a tenth is due
+    before = leased_until_ms(server)
+    source.leases._quiet_until = 0.0
+    source.exchange(0)
+
+    assert not source.is_unavailable and leased_until_ms(server) > before
+    assert source.next_exchange_at(0) > time.monotonic(), "the renewal is not tried again and again"
+    server.redis.rename("elsewhere", "rsmq:mail:Q")
+    wait_until(lambda: not source.leases.may_be_due(time.monotonic()) or source.exchange(0))
+    assert not held[1].lease_lost
+
+
 # -- An outage -----------------------------------------------------------------------------------------------------
 
 

@@ -768,6 +768,32 @@ def test_only_leased_messages_are_renewed_when_it_is_time(topic: Topic, server: 
     assert topic.group("billing").status().held == 0
 
 
+def test_lease_that_a_damaged_group_does_not_renew_is_not_tried_again_at_once(topic: Topic, server: PrivateServer):
+    pending, waits = "rsmqt:orders:pending:billing", list[float]()
+
+    @topic_task("orders", group="billing", visibility_timeout_s=300)
+    def bill(message: TopicMessage) -> None:
+        server.redis.rename(pending, "aside")
+        server.redis.set(pending, "of another program")
+        (held,) = source.leases.held()
+        held.renewed_at -= 200
+        source.leases._quiet_until = 0.0
+        source.exchange(0)
+        waits.extend(at - time.monotonic() for at in [source.leases.next_renewal_at()] if at is not None)
+        server.redis.rename("aside", pending)
+        source.leases._quiet_until = 0.0
+        source.exchange(0)
+        assert held.renewed_at > time.monotonic() - 200, "renewed after the repair"
+
+    source = topic_source()
+    topic.publish("1")
+    step(source)
+
+    assert waits == [pytest.approx(30, abs=5)]
+    wait_until(lambda: source.exchange(0) or source.is_idle)
+    assert topic.group("billing").status().held == 0
+
+
 @pytest.mark.parametrize("error", [ValueError("no"), Postpone(after_s=0)], ids=["retry", "postpone"])
 def test_message_to_try_again_is_not_renewed_in_the_exchange_that_settles_it(topic: Topic, error: Exception):
     @topic_task("orders", group="billing", visibility_timeout_s=300, backoff=fixed(0))
