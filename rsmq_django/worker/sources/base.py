@@ -173,7 +173,8 @@ class BaseSource(CommonSource, ABC):
         left, failures = -1, 0
         while left and failures < MOST_LAST_FAILURES:  # at least once: undelivered messages are released, too
             before = self.pending.count
-            self.pending.late.next_try_at = 0.0
+            # Outcomes that have not failed yet come first: there is no time for those that cannot be sent.
+            self.pending.late.next_try_at = math.inf if self.pending.settlements else 0.0
             self._exchange(0)
             left = self.pending.count
             failures = 0 if left < before else failures + 1

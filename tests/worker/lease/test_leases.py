@@ -437,6 +437,26 @@ def test_outcome_goes_out_soon_after_an_outage_however_long_that_was(configure: 
     assert source.pending.late.next_try_at < time.monotonic() + 1
 
 
+def test_last_outcomes_do_not_wait_behind_one_that_cannot_be_sent(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        for _ in range(2):
+            send_raw(b"{}")
+        worker = new_worker()
+        source = queue_source(worker)
+        cursed, other = wait_until(lambda: source.exchange(2))
+        proxy.lose_reply_to(cursed.message.id.encode(), times=100)
+        source.settle(Execution(cursed, sink=source, notifier=worker.notifier), NOTHING_RETURNED)
+        source.exchange(0)
+        assert source.pending.late.settlements
+
+        source.settle(Execution(other, sink=source, notifier=worker.notifier), NOTHING_RETURNED)
+        source.flush()
+
+        assert [each.delivery for each in source.pending.all_settlements()] == [cursed]
+        assert server.redis.zscore("rsmq:default", other.message.id) is None
+
+
 def test_leases_are_checked_again_when_the_first_of_them_is_due(project: Configure):
     for _ in range(3):
         send_raw(b"{}")
