@@ -66,9 +66,9 @@ class ClusterNodes:
 
     def skip(self) -> None:
         """Switch to the next known node."""
-        if self.node is not None:
-            nodes = self._nodes
-            self.node = nodes[(nodes.index(self.node) + 1) % len(nodes)]
+        node, nodes = self.node, self._nodes
+        if node in nodes:  # otherwise another thread has learned of the node a moment ago
+            self.node = nodes[(nodes.index(node) + 1) % len(nodes)]
 
 
 def moved(replies: Sequence[Any]) -> list[int]:
