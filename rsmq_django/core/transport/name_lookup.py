@@ -38,10 +38,14 @@ os.register_at_fork(after_in_child=_forget_lookups)
 def _lookup(host: str, port: int) -> Future[list[str]]:
     """Return the lookup of a name, begun now unless there is one already."""
     with _lock:
-        lookup = _pending.get((host, port))
-        if lookup is None:
-            lookup = _pending[host, port] = Future()
-            threading.Thread(target=_look_up, args=(host, port, lookup), name="rsmq-name-lookup", daemon=True).start()
+        if (pending := _pending.get((host, port))) is not None:
+            return pending
+        lookup = _pending[host, port] = Future()
+    thread = threading.Thread(target=_look_up, args=(host, port, lookup), name="rsmq-name-lookup", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the limit of the system
+        _look_up(host, port, lookup)
     return lookup
 
 

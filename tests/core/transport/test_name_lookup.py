@@ -112,6 +112,20 @@ async def test_addresses_of_a_name_are_tried_one_after_the_other(names: dict[str
     await connection.aclose()
 
 
+async def test_name_is_looked_up_where_the_system_starts_no_more_threads(
+    names: dict[str, Answer], proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+):
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    names[NAME] = lambda: ["127.0.0.1"]
+    connection = at(proxy)
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+    assert connection.exchange([("PING",)]) == await connection.aexchange([("PING",)]) == [b"PONG"]
+    await connection.aclose()
+
+
 async def test_unknown_name_is_named_in_the_error(names: dict[str, Answer]):
     def answer() -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
