@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...core import RsmqError, SettleResult
-from ...core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure
+from ...core.errors import ConnectionFailed, OutcomeUnknown, PermissionDenied, RedisFailure
 from ...core.log_lines import get_logger
 from ...core.transport.call import Call
 from ..delivery import Delivery
@@ -43,6 +43,11 @@ def is_damage(error: RsmqError) -> bool:
     return not isinstance(error, RedisFailure)
 
 
+def is_of_outcome(error: RsmqError) -> bool:
+    """Return whether an error may concern one outcome only: the user may have no right to its dead-letter queue."""
+    return is_damage(error) or isinstance(error, PermissionDenied)
+
+
 @dataclass(slots=True)
 class SettleStep:
     """Sends outcomes."""
@@ -67,7 +72,7 @@ class SettleStep:
 
     def failed(self, error: RsmqError) -> None:
         """Keep the outcomes for a later exchange."""
-        if is_damage(error):
+        if is_of_outcome(error):
             self.pending.refuse(self.settle_call.settlements, error)
         else:
             self.pending.put_back(self.settle_call.settlements)

@@ -37,6 +37,7 @@ from ..lease.steps import (
     StartStep,
     Step,
     is_damage,
+    is_of_outcome,
 )
 from ..outcomes import Settlement
 from ..report.event_log import RecentStep
@@ -438,7 +439,9 @@ class QueueSource(BaseSource):
             self.selector.is_provisioned = False  # a queue was deleted: it is created again
 
     def _is_apart(self, step: Step, error: RsmqError) -> bool:
-        is_of_one_queue = isinstance(step, SettleStep | RenewStep | StartStep | CancellationStep) and is_damage(error)
+        if isinstance(step, SettleStep):
+            return is_of_outcome(error)
+        is_of_one_queue = isinstance(step, RenewStep | StartStep | CancellationStep) and is_damage(error)
         return is_of_one_queue or isinstance(step, _APART)
 
     def _note_fetched(self, fetched: Fetched, order: FetchOrder) -> None:

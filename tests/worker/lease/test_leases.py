@@ -19,7 +19,7 @@ from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.lease import pending as starts
 from rsmq_django.worker.lease.inflight import Undelivered
 from rsmq_django.worker.lease.leases import renewal_calls
-from rsmq_django.worker.outcomes import NOTHING_RETURNED, RetryIn
+from rsmq_django.worker.outcomes import NOTHING_RETURNED, Dead, RetryIn
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
@@ -455,6 +455,32 @@ def test_last_outcomes_do_not_wait_behind_one_that_cannot_be_sent(configure: Con
 
         assert [each.delivery for each in source.pending.all_settlements()] == [cursed]
         assert server.redis.zscore("rsmq:default", other.message.id) is None
+
+
+def test_outcome_that_the_user_has_no_right_to_write_delays_no_other_work(configure: Configure, server: PrivateServer):
+    server.redis.execute_command("ACL", "SETUSER", "narrow", "reset", "allchannels", "on", ">secret", "~*", "+@all")
+    try:
+        configure(url=server.url.replace("unix://", "unix://narrow:secret@"))
+        send_raw(b"{}")
+        worker = new_worker()
+        source = queue_source(worker)
+        (held,) = wait_until(lambda: source.exchange(1))
+        own = ["~rsmq:QUEUES", "~rsmq:default", "~rsmq:default:Q", "~rsmq::*"]  # not those of its dead letters
+        server.redis.execute_command("ACL", "SETUSER", "narrow", "resetkeys", *own)
+
+        source.settle(Execution(held, sink=source, notifier=worker.notifier), Dead("gave_up", ValueError()))
+        source.exchange(0)
+        send_raw(b"{}")
+        source.fetch_now()
+        (other,) = source.exchange(1)
+
+        assert [each.delivery for each in source.pending.all_settlements()] == [held] and not source.is_unavailable
+        server.redis.execute_command("ACL", "SETUSER", "narrow", "allkeys")
+        source.settle(Execution(other, sink=source, notifier=worker.notifier), NOTHING_RETURNED)
+        wait_until(lambda: source.exchange(0) or source.is_idle)
+        assert get_queue("default-dead").attributes().messages == 1
+    finally:
+        server.redis.execute_command("ACL", "DELUSER", "narrow")
 
 
 def test_leases_are_checked_again_when_the_first_of_them_is_due(project: Configure):
