@@ -47,6 +47,7 @@ PAGES = {
     "messages": "/admin/rsmq/message/",
     "messages-of-a-queue": "/admin/rsmq/message/?queue=mail",
     "message": "/admin/rsmq/message/{message}/change/",
+    "message-delete": "/admin/rsmq/message/{message}/delete/",
     "queues-day": "/admin/rsmq/queue/?span=24h",
     "workers": "/admin/rsmq/worker/",
     "worker": "/admin/rsmq/worker/{worker}/change/",
