@@ -103,7 +103,7 @@ def publish(
 
 
 def refuse_vanished(lake: Lake) -> None:
-    """Raise PipelineError for a lake without tables of which history was published: the place may not be mounted.
+    """Raise PipelineError for a lake without events from which some were published: the place may not be mounted.
 
     Otherwise its history would be deleted, and new events would be archived below the mount point.
     """
@@ -113,9 +113,9 @@ def refuse_vanished(lake: Lake) -> None:
     state = LakeState.objects.filter(place=place, newest_event_at__isnull=False).first()
     if state is not None:
         raise PipelineError(
-            f"the lake {place} is empty, but its events up to {state.newest_event_at:%Y-%m-%d %H:%M} UTC were "
-            "published: is its storage mounted? Nothing was changed. If it was deleted on purpose, this deletes its "
-            "history, too: rsmq_pipeline publish --since 1970-01-01"
+            f"the lake {place} has no table of events, but events up to {state.newest_event_at:%Y-%m-%d %H:%M} UTC "
+            "were published: is its storage mounted? Nothing was changed. If it was deleted on purpose, this deletes "
+            "its history, too: rsmq_pipeline publish --since 1970-01-01"
         )
 
 

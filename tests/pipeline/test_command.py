@@ -63,7 +63,7 @@ def test_lake_that_is_not_mounted_keeps_its_history_and_gets_no_events(
     assert pipeline("publish")[0] == 0
     shutil.move(lake.root, lake.root.with_name("unmounted"))
 
-    with pytest.raises(CommandError, match="is empty, but its events up to .*: is its storage mounted"):
+    with pytest.raises(CommandError, match="has no table of events, but events up to .*: is its storage mounted"):
         pipeline(step)
 
     assert TaskHour.objects.count() == 1
