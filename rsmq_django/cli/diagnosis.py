@@ -13,7 +13,7 @@ from ..core import Client
 from ..core.doctor import Finding, Repair, Severity, examine
 from ..core.doctor import repair as repair_findings
 from ..core.errors import RedisFailure
-from .failures import Failed, name_of, text_of
+from .failures import Failed, failed_on
 from .options import RsmqctlCommand, complete_queue_name, dry_run_option, yes_option
 from .output import StatusLine, confirm, printable, write_json
 from .session import Session
@@ -78,7 +78,7 @@ def doctor(session: Session, /, deep: bool, repairs: bool, yes: bool, fail_level
     elif state is not None:
         click.echo(f"all connections: {printable(state)}")
     if silent:
-        raise Failed(name_of(silent[0]), "; ".join(dict.fromkeys(map(text_of, silent))))
+        raise failed_on(silent)
     fail_if_unhealthy(reports, Severity[fail_level.upper()])
 
 

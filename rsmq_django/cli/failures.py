@@ -132,3 +132,8 @@ def did_you_mean(name: str, known: Sequence[str], instead: str) -> str:
     """Return the question for the nearest known name; without one, what to do instead."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]}?" if near else instead
+
+
+def failed_on(errors: Sequence[RsmqError]) -> Failed:
+    """Return the failure of a command that some servers did not answer, while others did."""
+    return Failed(name_of(errors[0]), "; ".join(dict.fromkeys(map(text_of, errors))))

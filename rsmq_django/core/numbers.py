@@ -18,12 +18,12 @@ Raw = bytes | str | float | None
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Return whether a value is a whole number. True and False are none, although Python counts them as integers."""
+    """Return whether a value is a whole number. True and False are not, although Python counts them as integers."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Return whether a value is a number. True and False are none."""
+    """Return whether a value is a number. True and False are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rsmq_django.core.errors import ConnectionFailed
 from tests.redis_server import PrivateServer
 
 
@@ -42,3 +43,16 @@ def bytes_read_by(server: PrivateServer, ask: Callable[[], Any]) -> tuple[Any, i
     before = sent()
     response = ask()
     return response, sent() - before - own
+
+
+def lost_after(number: int, real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that does as the real one so many times; then the connection is lost."""
+    calls: list[object] = []
+
+    def lose(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        if len(calls) > number:
+            raise ConnectionFailed("gone")
+        return real(*args, **kwargs)
+
+    return lose

@@ -13,10 +13,9 @@ from django.test import Client as Browser
 from rsmq_django.admin import bulk, bulk_pages
 from rsmq_django.admin.bulk import claim
 from rsmq_django.core import Queue
-from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.queue import moves
 from tests.admin.conftest import MESSAGES, QUEUES
-from tests.admin.pages import text_of, told
+from tests.admin.pages import lost_after, text_of, told
 from tests.redis_server import PrivateServer
 
 BULK = MESSAGES + "bulk/"
@@ -148,15 +147,9 @@ def test_when_the_connection_is_lost_the_page_and_the_history_say_what_was_done(
     browser: Browser, mail: Queue, monkeypatch: pytest.MonkeyPatch
 ):
     mail.send_many([b"x"] * 600)
-    asked, parts, real = ask_for_all(browser, "delete_selected", "?queue=mail"), [], moves.remove
+    asked = ask_for_all(browser, "delete_selected", "?queue=mail")
+    monkeypatch.setattr(moves, "remove", lost_after(2, moves.remove))
 
-    def remove_two_parts(*args: Any) -> Any:
-        parts.append(args)
-        if len(parts) > 2:
-            raise ConnectionFailed("gone")
-        return real(*args)
-
-    monkeypatch.setattr(moves, "remove", remove_two_parts)
     page = browser.post(BULK, {"token": token_in(asked)})
 
     assert page.status_code == 503 and mail.attributes().messages == 100

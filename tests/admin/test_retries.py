@@ -8,12 +8,12 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
+from rsmq_django.admin import retry_page
 from rsmq_django.core import Queue
-from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.queue.browse import page
-from rsmq_django.core.queue.retry_plans import RetryPlan, begin, plans_of
+from rsmq_django.core.queue.retry_plans import RetryPlan, begin, plans_of, return_part
 from rsmq_django.core.stats.fingerprint import fingerprint
-from tests.admin.pages import text_of, told
+from tests.admin.pages import lost_after, text_of, told
 from tests.redis_server import PrivateServer
 
 RETRIES = "/admin/rsmq/queue/mail-dead/retries/"
@@ -124,10 +124,8 @@ def test_a_cancellation_is_in_the_history_when_the_connection_is_lost(
 ):
     browser.post(URL, {"action": "start", "rate": "0.01"})
 
-    def lose(*args: Any, **kwargs: Any) -> Any:
-        raise ConnectionFailed("gone")
+    monkeypatch.setattr(retry_page, "return_part", lost_after(0, return_part))
 
-    monkeypatch.setattr("rsmq_django.admin.retry_page.return_part", lose)
     page = browser.post(URL, {"action": "cancel", "plan": the_plan(dead).id})
 
     assert page.status_code == 503 and the_plan(dead).state == "cancelled"

@@ -10,13 +10,12 @@ from django.test import Client as Browser
 
 from rsmq_django.admin import workflows
 from rsmq_django.core import Queue
-from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.tasks.workflow_records import read_statuses
 from rsmq_django.queues import ensure_queue, get_client
 from rsmq_django.tasks import Workflow, call, group
 from rsmq_django.tasks.cancellation import cancel_only_on
 from tests import redis_server
-from tests.admin.pages import rows_of, text_of, told
+from tests.admin.pages import lost_after, rows_of, text_of, told
 from tests.redis_server import PrivateServer
 from tests.worker.site import tasks
 
@@ -112,15 +111,8 @@ def test_a_workflow_that_ends_while_it_is_cancelled_is_not_called_cancelled(
 def test_when_the_connection_is_lost_the_page_and_the_history_say_what_was_cancelled(
     browser: Browser, letters: Workflow, monkeypatch: pytest.MonkeyPatch
 ):
-    calls: list[Any] = []
+    monkeypatch.setattr(workflows, "cancel_only_on", lost_after(1, cancel_only_on))
 
-    def cancel_one(*args: Any) -> bool:
-        calls.append(args)
-        if len(calls) > 1:
-            raise ConnectionFailed("gone")
-        return cancel_only_on(*args)
-
-    monkeypatch.setattr(workflows, "cancel_only_on", cancel_one)
     page = browser.post(page_of(letters, "cancel"), {"post": "yes"})
 
     assert page.status_code == 503 and letters.status().state == "cancelled"

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ...cli.failures import Failed, name_of, text_of
+from ...cli.failures import Failed, failed_on
 from ...cli.options import RsmqctlCommand
 from ...cli.output import TextTable, as_duration, can_redraw, printable, write_json
 from ...cli.session import Session
@@ -105,7 +105,7 @@ def stats(
             else:
                 click.echo("\n".join(trouble_table(views) if trouble else table(views)))
             if silent:
-                raise Failed(name_of(silent[0]), "; ".join(dict.fromkeys(map(text_of, silent))))
+                raise failed_on(silent)
             if not watch:
                 return
             time.sleep(interval)

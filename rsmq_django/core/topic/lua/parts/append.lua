@@ -8,7 +8,7 @@ local function open_to_append(log, will_attach)
   if failure then return failure end
   local hashes = will_attach and {log.headers, log.keys, log.latest} or {}
   local zsets = will_attach and {log.stale, log.tombstones} or {}
-  if is_new_slot(log.slot) then zsets[#zsets + 1] = log.time end
+  if new_slot(log.slot) then zsets[#zsets + 1] = log.time end
   local key = foreign_key(hashes, zsets)
   return key and broken("key", key)
 end
@@ -31,7 +31,7 @@ end
 
 local function note_end(log, newest_slot, first_new)
   redis.call("HSET", log.meta, "last", log.last)
-  local slot = is_new_slot(newest_slot)
+  local slot = new_slot(newest_slot)
   if slot then
     redis.call("ZADD", log.time, slot, first_new)
     redis.call("HSET", log.meta, "slot", slot)

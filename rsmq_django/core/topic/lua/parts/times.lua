@@ -3,8 +3,8 @@
 -- old.
 local SLOT_MS = 100
 
--- Return the start of the slot of now if it begins after the newest one.
-local function is_new_slot(newest)
+-- Return the start of the slot of now; false if it is the newest one already.
+local function new_slot(newest)
   local slot = now_ms - now_ms % SLOT_MS
   return slot > (tonumber(newest) or 0) and integer(slot)
 end
