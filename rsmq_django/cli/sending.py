@@ -106,7 +106,7 @@ class SendProgress:
 
     @contextmanager
     def reported(self) -> Iterator[None]:
-        """Add the progress to an error, to Ctrl-C, and to the end of the reader of the ids."""
+        """Add the progress to an error, to Ctrl-C, and to the end of the reader of the output."""
         try:
             yield
         except RsmqError as error:
@@ -114,7 +114,7 @@ class SendProgress:
         except BrokenPipeError as error:  # of the ids: a line that was not sent must not be taken for one that was
             if self.under_way:
                 self.close_batch()
-            text = f"the reader of the ids has ended; {self}; continue with line {self.last_line + 1}"
+            text = f"the reader of the output has ended; {self}; continue with line {self.last_line + 1}"
             raise PipeClosed(text) from error
         except KeyboardInterrupt as error:
             raise Interrupted(f"interrupted; {self}") from error

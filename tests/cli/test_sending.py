@@ -165,7 +165,7 @@ def test_reader_of_the_ids_that_ends_early_is_told_where_to_continue(
     os.close(writer)
 
     said = b"1000 messages sent, up to line 1000; continue with line 1001\n"
-    assert (done.returncode, done.stderr) == (1, b"Error: the reader of the ids has ended; " + said)
+    assert (done.returncode, done.stderr) == (1, b"Error: the reader of the output has ended; " + said)
 
 
 def test_lost_reply_reports_which_lines_are_unknown(rsmqctl: Run, queue: Queue, server: PrivateServer):
